@@ -55,8 +55,10 @@ class Pipeline(Protocol):
 class Followed(Protocol):
     """The source of a view's changes; see `Feed`."""
 
-    def read(self, view: str, first: int, now: Snapshot, rows_max: int, *, anew: bool = False) -> ViewChanges:
-        """Return the changes of finished steps from `first` on."""
+    def read(
+        self, view: str, first: int, now: Snapshot, rows_max: int, *, anew: bool = False, as_written: bool = False
+    ) -> ViewChanges:
+        """Return the changes of finished steps from `first` on; with `as_written`, in the columns that outputs write."""
         ...
 
     def kept_from(self) -> int:
@@ -245,7 +247,7 @@ class _Writer:
             first = self._feed.kept_from()
             try:
                 now = self._pipeline.snapshot
-                return first, self._feed.read(self._view.name, first, now, ROWS_A_COMMIT, anew=True)
+                return first, self._feed.read(self._view.name, first, now, ROWS_A_COMMIT, anew=True, as_written=True)
             except PositionError:
                 if self._feed.kept_from() == first or self._ending.is_set():
                     raise
@@ -278,7 +280,7 @@ class _Writer:
     def _write(self, table: DeltaTable, now: Snapshot, anew: bool) -> None:
         """Write one commit at most, of consecutive steps."""
         try:
-            found = self._feed.read(self._view.name, self._next, now, ROWS_A_COMMIT)
+            found = self._feed.read(self._view.name, self._next, now, ROWS_A_COMMIT, as_written=True)
         except PositionError as error:
             if not anew:
                 raise PositionError(error.message, self._way_out) from None

@@ -53,8 +53,12 @@ class Feed:
         self._lock = threading.Lock()
         self._closed = False
 
-    def read(self, view: str, first: int, now: Snapshot, rows_max: int, *, anew: bool = False) -> ViewChanges:
+    def read(
+        self, view: str, first: int, now: Snapshot, rows_max: int, *, anew: bool = False, as_written: bool = False
+    ) -> ViewChanges:
         """Return the changes of finished steps from `first` on: whole steps up to about `rows_max` rows, at least one step.
+
+        Dead letters have the columns of `CHANGED`; with `as_written`, those that outputs write.
 
         If the view began anew at `first` or later, it is read from there with `anew`, and refused otherwise. Until the step
         in which it begins is finished, there are no changes.
@@ -80,7 +84,7 @@ class Feed:
             )
         first = max(first, began)
         logs = self._open()
-        found = self._read(logs, view, first, now.step, rows_max)
+        found = self._joined(by_step(logs, view, first, now.step), view, first, now.step, rows_max, as_written)
         found = replace(found, anew=began) if has_old else found
         kept_from = _kept_from(logs)  # read after the rows, because steps may be dropped while rows are read
         if first < kept_from:
@@ -115,22 +119,25 @@ class Feed:
         """Return the first step from which on no changes were dropped."""
         return _kept_from(self._open())
 
-    def _read(self, logs: dict[int, EmbeddedOutputLog], view: str, first: int, last: int, rows_max: int) -> ViewChanges:
-        """Return the stored changes, without checking whether some were dropped."""
-        return self._joined(by_step(logs, view, first, last), view, first, last, rows_max)
-
     def _joined(
-        self, parts_of_steps: Iterator[tuple[int, int, pa.Table]], view: str, first: int, last: int, rows_max: int
+        self,
+        parts_of_steps: Iterator[tuple[int, int, pa.Table]],
+        view: str,
+        first: int,
+        last: int,
+        rows_max: int,
+        as_written: bool = False,
     ) -> ViewChanges:
         """Return the changes of whole steps, each summed over its parts."""
         schema = to_table(Batch.empty(self._schemas[view])).schema
-        if view == DEAD_LETTERS:
+        are_letters = view == DEAD_LETTERS and not as_written
+        if are_letters:
             schema = CHANGED.append(schema.field("weight"))
         found, rows, next_ = list[StepChanges](), 0, max(first, last)
         for step, parts in groupby(parts_of_steps, itemgetter(0)):
             table = to_table(added_up(self._schemas[view], [part for _, _, part in parts]))
             if table.num_rows:
-                table = self._letters.changed(step, table) if view == DEAD_LETTERS else table
+                table = self._letters.changed(step, table) if are_letters else table
                 found.append(StepChanges(step=step, table=table))
                 rows += table.num_rows
             if rows >= rows_max:

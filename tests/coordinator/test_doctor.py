@@ -228,7 +228,7 @@ def deleted(file: Path, name: str | None, prefix: bytes, number: int = 0) -> Non
         (DURABLE, None, b"c", 0, "a chunk is missing"),
         (DURABLE, None, b"v", -1, "no version that every worker of its layout holds"),
         (DURABLE, None, b"m", 0, "has no epoch"),
-        ("steps/data.mdb", "records", b"", 1, "out of turn"),
+        ("steps/data.mdb", "records", b"", 1, "out of order"),
         ("steps/data.mdb", "records", b"", -1, "last records are missing"),
         ("steps/data.mdb", "meta", b"head", 0, "has no head"),
         ("input/data.mdb", "rows", b"", 1, "input rows are missing"),

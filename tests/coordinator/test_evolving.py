@@ -459,7 +459,7 @@ def test_a_ledger_made_before(tmp_path: Path) -> None:
     config = write(tmp_path, CIRCUIT)
     ran(config)
     alter(config, lambda ledger: replace(ledger, signatures=None))
-    refused(tmp_path, CHANGED, "an earlier version of dbsp has made it")
+    refused(tmp_path, CHANGED, "an earlier version of dbsp made it")
 
 
 def test_a_rescale_under_way(tmp_path: Path) -> None:
@@ -473,7 +473,7 @@ def test_a_change_that_is_not_filled_yet(tmp_path: Path) -> None:
     config = write(tmp_path, CIRCUIT)
     ran(config)
     alter(config, lambda ledger: replace(ledger, fill=Fill(step=1, command="fill {}")))
-    refused(tmp_path, CHANGED, "before the last change was filled")
+    refused(tmp_path, CHANGED, "before the backfill of the last change")
 
 
 @dataclass
