@@ -55,10 +55,8 @@ class Pipeline(Protocol):
 class Followed(Protocol):
     """The source of a view's changes; see `Feed`."""
 
-    def read(
-        self, view: str, first: int, now: Snapshot, rows_max: int, *, anew: bool = False, as_written: bool = False
-    ) -> ViewChanges:
-        """Return the changes of finished steps from `first` on; with `as_written`, in the columns that outputs write."""
+    def read(self, view: str, first: int, now: Snapshot, rows_max: int, *, anew: bool = False) -> ViewChanges:
+        """Return the changes of finished steps from `first` on."""
         ...
 
     def kept_from(self) -> int:
@@ -247,7 +245,7 @@ class _Writer:
             first = self._feed.kept_from()
             try:
                 now = self._pipeline.snapshot
-                return first, self._feed.read(self._view.name, first, now, ROWS_A_COMMIT, anew=True, as_written=True)
+                return first, self._feed.read(self._view.name, first, now, ROWS_A_COMMIT, anew=True)
             except PositionError:
                 if self._feed.kept_from() == first or self._ending.is_set():
                     raise
@@ -280,7 +278,7 @@ class _Writer:
     def _write(self, table: DeltaTable, now: Snapshot, anew: bool) -> None:
         """Write one commit at most, of consecutive steps."""
         try:
-            found = self._feed.read(self._view.name, self._next, now, ROWS_A_COMMIT, as_written=True)
+            found = self._feed.read(self._view.name, self._next, now, ROWS_A_COMMIT)
         except PositionError as error:
             if not anew:
                 raise PositionError(error.message, self._way_out) from None

@@ -25,10 +25,10 @@ import pyarrow as pa
 from dbsp.circuit.names import DEAD_LETTERS
 from dbsp.coordinator.answers import StepChanges, ViewChanges
 from dbsp.coordinator.config import Config
-from dbsp.coordinator.running.letters import CHANGED, Letters
 from dbsp.coordinator.running.status import Snapshot
 from dbsp.errors import BegunAnewError, ConfigError, PositionError, UnavailableError
 from dbsp.io.embedded_output import EmbeddedOutputLog, by_step, output_workers
+from dbsp.io.letter_log import LetterLog
 from dbsp.io.output_part import DEAD_LETTER_SCHEMA, to_table
 from dbsp.plan.plan import Plan
 from dbsp.settings import similar
@@ -40,7 +40,7 @@ from dbsp.zset.schema import Schema
 class Feed:
     """The embedded outputs of a pipeline; their files stay open until `close`. May be used from any thread."""
 
-    def __init__(self, config: Config, plan: Plan, letters: Letters, began: Mapping[str, int]) -> None:
+    def __init__(self, config: Config, plan: Plan, letters: LetterLog, began: Mapping[str, int]) -> None:
         """Open nothing before the first read; other outputs than embedded ones leave the dead letters in `letters`.
 
         `began` maps views that began anew to the steps of their first output.
@@ -53,12 +53,8 @@ class Feed:
         self._lock = threading.Lock()
         self._closed = False
 
-    def read(
-        self, view: str, first: int, now: Snapshot, rows_max: int, *, anew: bool = False, as_written: bool = False
-    ) -> ViewChanges:
+    def read(self, view: str, first: int, now: Snapshot, rows_max: int, *, anew: bool = False) -> ViewChanges:
         """Return the changes of finished steps from `first` on: whole steps up to about `rows_max` rows, at least one step.
-
-        Dead letters have the columns of `CHANGED`; with `as_written`, those that outputs write.
 
         If the view began anew at `first` or later, it is read from there with `anew`, and refused otherwise. Until the step
         in which it begins is finished, there are no changes.
@@ -84,7 +80,7 @@ class Feed:
             )
         first = max(first, began)
         logs = self._open()
-        found = self._joined(by_step(logs, view, first, now.step), view, first, now.step, rows_max, as_written)
+        found = self._joined(by_step(logs, view, first, now.step), view, first, now.step, rows_max)
         found = replace(found, anew=began) if has_old else found
         kept_from = _kept_from(logs)  # read after the rows, because steps may be dropped while rows are read
         if first < kept_from:
@@ -98,17 +94,14 @@ class Feed:
         """Return the columns of the changes of a view, without their weight; raise `ConfigError` where none can be read."""
         if view != DEAD_LETTERS or self._output.changes_elsewhere is None:
             self._refuse_unknown(view)
-        if view == DEAD_LETTERS:
-            return CHANGED
         columns = to_table(Batch.empty(self._schemas[view])).schema
         return columns.remove(len(columns) - 1)
 
     def _read_letters(self, first: int, last: int, rows_max: int) -> ViewChanges:
         """Return the dead letters that the letter log has of these steps."""
-        log = self._letters.log
-        steps = ((step, 0, table.drop_columns(["header"])) for step, table in log.read(first, last))
+        steps = ((step, 0, table.drop_columns(["header"])) for step, table in self._letters.read(first, last))
         found = self._joined(steps, DEAD_LETTERS, first, last, rows_max)
-        if first < (kept_from := log.kept_from):
+        if first < (kept_from := self._letters.kept_from):
             raise PositionError(
                 f"the dead letters of these steps were dropped: first={first} kept_from={kept_from}",
                 "go on from there; or keep more of them: `rows_max`, `mb_max` and `days_max` in [letters]",
@@ -120,24 +113,14 @@ class Feed:
         return _kept_from(self._open())
 
     def _joined(
-        self,
-        parts_of_steps: Iterator[tuple[int, int, pa.Table]],
-        view: str,
-        first: int,
-        last: int,
-        rows_max: int,
-        as_written: bool = False,
+        self, parts_of_steps: Iterator[tuple[int, int, pa.Table]], view: str, first: int, last: int, rows_max: int
     ) -> ViewChanges:
         """Return the changes of whole steps, each summed over its parts."""
         schema = to_table(Batch.empty(self._schemas[view])).schema
-        are_letters = view == DEAD_LETTERS and not as_written
-        if are_letters:
-            schema = CHANGED.append(schema.field("weight"))
         found, rows, next_ = list[StepChanges](), 0, max(first, last)
         for step, parts in groupby(parts_of_steps, itemgetter(0)):
             table = to_table(added_up(self._schemas[view], [part for _, _, part in parts]))
             if table.num_rows:
-                table = self._letters.changed(step, table) if are_letters else table
                 found.append(StepChanges(step=step, table=table))
                 rows += table.num_rows
             if rows >= rows_max:

@@ -37,6 +37,7 @@ CHANGED = pa.schema([
     ("unplaced", pa.string()), ("node", pa.string()), ("reason", pa.string()), ("text", pa.string()),
 ])  # fmt: skip
 """The columns of the letters in changes."""
+CHANGED_ROWS = CHANGED.append(pa.field("weight", pa.int64()))
 NEWEST = 3
 """How many reasons the status names; it looks for them in so many of the newest steps, and so many letters of each."""
 STEPS_LOOKED_AT, LETTERS_LOOKED_AT = 5, 1_000
@@ -160,7 +161,7 @@ class Letters:
         """Return the letters that a step adds and takes back, which outputs have, with the columns of `CHANGED` and a weight."""
         shown = [self._letter(step, number, row).values() for number, row in enumerate(rows.to_pylist())]
         columns = [pa.array([each[field.name] for each in shown], field.type) for field in CHANGED]
-        return pa.table([*columns, rows.column("weight")], schema=CHANGED.append(pa.field("weight", pa.int64())))
+        return pa.table([*columns, rows.column("weight")], schema=CHANGED_ROWS)
 
     def _all(self) -> Iterator[tuple[Letter, int]]:
         """Yield all stored letters with their weights."""

@@ -6,17 +6,20 @@ import json
 import threading
 from collections.abc import Mapping, Sequence
 from concurrent.futures import Future
+from dataclasses import replace
 from typing import Any
 
 import pyarrow as pa
 
 from dbsp.algebra.table import Table
+from dbsp.circuit.names import DEAD_LETTERS
 from dbsp.coordinator.answers import ViewChanges, ViewRows
 from dbsp.coordinator.build import Built
 from dbsp.coordinator.config import Config
 from dbsp.coordinator.query.statement import Unreadable, not_readable
 from dbsp.coordinator.running.delta_tables import DeltaTables
 from dbsp.coordinator.running.feed import Feed
+from dbsp.coordinator.running.letters import CHANGED, CHANGED_ROWS
 from dbsp.coordinator.serving.leases import ViewLeases
 from dbsp.coordinator.serving.letters import DeadLetters
 from dbsp.coordinator.serving.pages import Pages, ViewRead
@@ -44,7 +47,7 @@ class Reads(DeadLetters):
             self._loop, self.built.plan, self._result, lease_s=section.lease_s, leases_max=section.leases_max
         )  # fmt: skip
         self.pages = Pages(max(1, section.leases_max // 2))
-        self._feed = Feed(config, self.built.plan, self.built.letters, self.built.began)
+        self._feed = Feed(config, self.built.plan, self.built.letters.log, self.built.began)
         self.delta = DeltaTables(config, self.built.plan, self, self._feed, self._observers.noted)
 
     def views(self) -> tuple[str, ...]:
@@ -186,7 +189,12 @@ class Reads(DeadLetters):
         `anew` for a view that began anew since. `ConfigError` where the outputs are not embedded ones.
         """
         self._refuse_ended()
-        return self._feed.read(view, first, self.snapshot, rows_max, anew=anew)
+        found = self._feed.read(view, first, self.snapshot, rows_max, anew=anew)
+        if view != DEAD_LETTERS:
+            return found
+        letters = self.built.letters
+        steps = tuple(replace(each, table=letters.changed(each.step, each.table)) for each in found.steps)
+        return replace(found, schema=CHANGED_ROWS, steps=steps)
 
     def followed(self, view: str) -> tuple[str, pa.Schema]:
         """Return the name of a view whose changes can be read, written in any case, and its columns.
@@ -194,4 +202,5 @@ class Reads(DeadLetters):
         **Errors** `ConfigError` where there is no such view, or its changes are in another output.
         """
         name = next((each for each in self._feed.views if each.lower() == view.lower()), view)
-        return name, self._feed.schema(name)
+        columns = self._feed.schema(name)
+        return name, CHANGED if name == DEAD_LETTERS else columns

@@ -207,9 +207,7 @@ pipeline = dbsp.circuit("told", {"v": t.group_by("k").aggregate(x=dbsp.max("x"))
     def kept_from(self) -> int:
         return self.dropped
 
-    def read(
-        self, view: str, first: int, now: Snapshot, rows_max: int, *, anew: bool = False, as_written: bool = False
-    ) -> ViewChanges:
+    def read(self, view: str, first: int, now: Snapshot, rows_max: int, *, anew: bool = False) -> ViewChanges:
         assert rows_max > 0
         if first < self.dropped:
             raise PositionError("dropped")
