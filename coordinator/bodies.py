@@ -14,7 +14,7 @@ from uuid import UUID
 from dbsp.errors import DataError
 
 ARROW_FILE, PARQUET = b"ARROW1", b"PAR1"
-"""How files begin."""
+"""The first bytes of files of these kinds."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -72,7 +72,12 @@ def _file(data: bytes) -> Any:
         return pq.read_table(source) if data.startswith(PARQUET) else pa.ipc.open_file(source).read_all()
     except (pa.ArrowException, OSError) as error:
         kind = "Parquet" if data.startswith(PARQUET) else "Arrow IPC"
-        raise DataError(f"the {kind} file cannot be read: {' '.join(str(error).split())[:200]}") from None
+        raise unreadable_file(kind, error) from None
+
+
+def unreadable_file(kind: str, error: Exception) -> DataError:
+    """Return the error for a file of this kind that pyarrow cannot read."""
+    return DataError(f"the {kind} file cannot be read: {' '.join(str(error).split())[:200]}")
 
 
 def _arrow(rows: Any) -> Any:

@@ -23,20 +23,20 @@ from dataclasses import dataclass
 from pathlib import PurePath
 from typing import Any, BinaryIO, cast
 
-from dbsp.coordinator.bodies import ARROW_FILE, PARQUET, as_stream
+from dbsp.coordinator.bodies import ARROW_FILE, PARQUET, as_stream, unreadable_file
 from dbsp.coordinator.http.kinds import ARROW, CSV, TSV, kind_of
 from dbsp.coordinator.unpacking import ByteSource
 from dbsp.errors import DataError
 
 PART_BYTES = 32 << 20
-"""About the size of a part: by default the service takes bodies of 256 MiB, and decodes each as a whole."""
+"""The approximate size of a part. The service accepts 256 MiB by default, but decodes each body as a whole."""
 ROW_BYTES_MAX = 64 << 20
-"""The longest row for whose end a part grows; the service refuses shorter ones."""
+"""The longest row that a part may contain; the service refuses even shorter ones."""
 BATCH_ROWS = 1 << 16
 MARK = b"\xef\xbb\xbf"
 DELIMITERS = {CSV: b",", TSV: b"\t"}
 PACKED = frozenset({".gz", ".bz2", ".zst", ".lz4", ".xz"})
-"""Endings of names after the ending that names the kind."""
+"""Endings of packed files' names, which follow the ending that names the kind."""
 
 
 def text_kind(name: str) -> str | None:
@@ -322,7 +322,7 @@ def _batches(source: ByteSource, start: bytes) -> Iterator[Any]:
     except (pa.ArrowException, OSError) as error:
         if isinstance(error, OSError) and error.errno is not None:
             raise
-        raise DataError(f"the {kind} file cannot be read: {' '.join(str(error).split())[:200]}") from None
+        raise unreadable_file(kind, error) from None
 
 
 def _of_tables(batches: Iterator[Any], part_bytes: int) -> Iterator[_Body]:

@@ -21,7 +21,7 @@ _PACKINGS = (
     (re.compile(rb"BZh[1-9]\x31\x41\x59\x26\x53\x59"), "bz2"), (re.compile(rb"\x04\x22\x4d\x18"), "lz4"),
     (re.compile(rb"\xfd7zXZ\x00"), "xz"),
 )  # fmt: skip
-"""How packed files begin."""
+"""The first bytes of packed files, by kind of packing."""
 _DAMAGED = (EOFError, OSError, zlib.error, lzma.LZMAError)
 ENCODINGS = ("gzip", "zstd")
 """The values of `Content-Encoding` that pushes may have."""
@@ -83,6 +83,14 @@ class ByteSource:
             raise DataError(f"the packed {self._of} cannot be read: {story}") from None
 
 
+def too_large(what: str, bytes_max: int) -> CapacityError:
+    """Return the error for a body of a push, packed or unpacked, that exceeds `max_body_bytes`."""
+    return CapacityError(
+        f"the {what} is too large: max_body_bytes={bytes_max}",
+        "send several smaller pushes, or raise `max_body_bytes` in [http]",
+    )
+
+
 def unpacked_body(body: bytes, encoding: str, bytes_max: int) -> bytes:
     """Return the bytes of a body that are packed as its `Content-Encoding` says, one of `ENCODINGS`.
 
@@ -100,6 +108,5 @@ def unpacked_body(body: bytes, encoding: str, bytes_max: int) -> bytes:
         pieces.append(piece)
         have += len(piece)
         if have > bytes_max:
-            hint = "send several smaller pushes, or raise `max_body_bytes` in [http]"
-            raise CapacityError(f"the unpacked body is too large: max_body_bytes={bytes_max}", hint)
+            raise too_large("unpacked body", bytes_max)
     return b"".join(pieces)

@@ -1,4 +1,4 @@
-"""Accept another output of a replayed step than the written one: a later step writes the difference.
+"""Accept an output of a replayed step that differs from the written one; a later step writes the difference.
 
 Rows that were written never change, because consumers have read them. So the difference is owed, and the next step
 that is written includes it. For each step the log keeps the adjustment: the difference between its accepted content

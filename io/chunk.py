@@ -31,7 +31,7 @@ from dbsp.zset.schema import Schema
 CHUNK_BYTES_MAX = 8 << 20
 MAGIC = forms.INPUT_RECORD
 _HEADER = struct.Struct("<8sIIQ8x")
-"""Magic, checksum of what follows the checksum, offsets taken, bytes of the Arrow stream."""
+"""Magic, checksum of everything after it, number of offsets, bytes of the Arrow stream."""
 _CHECKED_FROM = 12
 _OPERATION = "__op"
 
@@ -100,7 +100,7 @@ def chunk_rows(data: bytes | memoryview) -> int:
 
 
 def check_magic(data: bytes, where: str) -> None:
-    """Raise a `DataError` for a record of another format version; other damage is left to `check_chunk`."""
+    """Raise a `DataError` for a record of another format version; `check_chunk` finds all other damage."""
     magic = bytes(data[: len(MAGIC)])
     if magic[:6] == MAGIC[:6]:
         check_name("an input record", where, magic, MAGIC)

@@ -27,12 +27,12 @@ from dbsp.zset.schema import is_list, is_struct
 APP_PREFIX = "dbsp-"
 STORY_CHARS_MAX = 600
 _ADORNED = re.compile(r"\x1b\[[0-9;]*m|↳")
-"""The library draws its causes as a tree, in colours."""
+"""The colours and tree marks with which the library prints the causes of an error."""
 _NEVER_IN_NAMES = re.compile(r"[ ,;{}()\n\t=`]")
 _SIGNED = {
     pa.uint8(): pa.int16(), pa.uint16(): pa.int32(), pa.uint32(): pa.int64(), pa.uint64(): pa.decimal128(20, 0),
 }  # fmt: skip
-_ANEW = "delete the table, and it is made anew; or name another `directory` in [delta]"
+_ANEW = "delete the table, and the pipeline creates it again; or set another `directory` in [delta]"
 
 
 def delta_schema(schema: pa.Schema, view: str) -> pa.Schema:
@@ -50,7 +50,7 @@ def _refuse_names(names: Sequence[str], view: str) -> None:
     for name in names:
         if _NEVER_IN_NAMES.search(name):
             raise ConfigError(
-                f"Delta tables have no such name of a column: view={view} column={name!r}",
+                f"a Delta table cannot have a column of this name: view={view} column={name!r}",
                 "give the column another name in the view, without spaces and none of ,;{}()=`",
             )
         other = there.setdefault(name.lower(), name)
@@ -103,7 +103,8 @@ class DeltaTable:
             found: int | None = self._table.transaction_version(self._app)
         if found is None:
             raise ConfigError(
-                f"the table is not this pipeline's, or it was before the pipeline was restored: uri={self.uri}", _ANEW
+                f"the Delta table belongs to another pipeline, or to this one before it was restored: uri={self.uri}",
+                _ANEW,
             )
         self._refuse_other_columns()
         return found

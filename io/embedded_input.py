@@ -398,11 +398,11 @@ def _refuse_unless_taken(table: str, producer: Producer, numbers: ProducerNumber
     if taken is False or producer.sequence > numbers.trimmed:
         raise DataError(
             f"a producer's sequence number comes after a greater one: {where}",
-            "no rows came under it before; send them under a new number, greater than all others",
+            "no rows were stored under it; send them under a new number, greater than all others",
         )
     if taken is None:
         raise DataError(
-            f"it is not known any more whether a producer's push was taken: {where}",
+            f"it is no longer known whether this push of a producer was stored: {where}",
             "look for its rows, and send them under a new number if they are missing;"
             " a producer that counts 0, 1, 2, … always gets an answer",
         )

@@ -7,9 +7,9 @@ Invariants kept here:
 - A missing, empty, truncated or foreign data file is a `DataError` that names it; no empty file ever replaces it.
 - Every commit is synced (LMDB's default flags); a reader in another process sees whole transactions only.
 - Closing waits for the transactions that other threads have begun; afterwards a new transaction is refused.
-- A transaction that cannot be written is aborted whole, with an error that says so. The next may try: it writes
-  all its pages that no earlier commit holds, so it does not depend on a failed write. (LMDB ends the file's
-  use if the page that names the newest commit could not be written.)
+- A transaction that cannot be written is aborted whole, and its error says so. The next transaction may still
+  succeed: it writes every page that no earlier commit has, so it does not depend on the failed write. (LMDB closes
+  the file for further use if the page that names the newest commit could not be written.)
 
 LMDB forbids opening one file twice in a process, so handles are shared through a table keyed by process and file.
 This table is the only module-level state. Left out: the content, which the logs define. Source:

@@ -32,20 +32,22 @@ from dbsp.store.findings import Examined
 from dbsp.stored.format_numbers import check_names
 
 _BEHIND = b"\xff" * 16
-"""Sorts after every key that ends with numbers."""
+"""A key suffix that sorts after every suffix of packed numbers."""
 STEPS_REMEDY = "restore the folder of the step log from a backup of the same moment as the databases"
 INPUT_REMEDY = (
-    "restore the folder of the input log from a backup; rows below the oldest checkpoint are not needed to go on, of the"
-    " others the producers must be asked"
+    "restore the folder of the input log from a backup. The pipeline can continue without rows below the oldest checkpoint;"
+    " their producers have to send other lost rows again"
 )
 FILES_REMEDY = (
-    "put the files back as they were; rows below the oldest checkpoint are not needed to go on. What is noted of them is in the"
-    " folder of the input log, to be restored from a backup of the same moment as the databases"
+    "put the files back as they were; the pipeline can continue without rows below the oldest checkpoint. The notes about files"
+    " are in the folder of the input log: restore it from a backup of the same moment as the databases"
 )
-LATE_ROWS_REMEDY = "its rows were not read, and will not be under this name: put them into the folder under another one"
+LATE_ROWS_REMEDY = (
+    "rows of this file are never read under this name: put them into the folder as a file of another name"
+)
 OUTPUT_REMEDY = (
-    "restore this worker's folder of outputs from a backup; the pipeline goes on without these rows, consumers that have"
-    " not read them yet cannot"
+    "restore this worker's folder of outputs from a backup. The pipeline continues without these rows, but consumers that have"
+    " not read them yet miss them"
 )
 PROGRESS_REMEDY = (
     "restore this worker's folder of outputs from a backup: without its progress the pipeline does not start"
@@ -66,7 +68,7 @@ class OpenedLog:
         return cls(txn, {name: env.open_db(name.encode(), txn=txn, create=False) for name in there})
 
     def check_form(self, file: Path, form: str | Sequence[str] | None) -> None:
-        """Refuse a file of another kind (`form` None: refuse none)."""
+        """Refuse a file of another kind; with `form` None accept every kind."""
         if form is not None:
             forms = (form,) if isinstance(form, str) else form
             check_names("the log file", f"file={file}", self.get("meta", b"format") or b"", forms)

@@ -1,8 +1,8 @@
 """Read imported files: the row count, whether the columns fit the table, and any stretch of rows as a push.
 
-Invariants: a stretch of rows is the same at every read and however it is cut (10). For a file is compared with its
-first notes, and every row is decoded by itself. A read loads only what the stretch needs: the row groups it touches, or
-its lines. The newest of them are kept, because steps take stretches one after the other.
+Invariant: a stretch of rows is the same at every read and however it is cut (10). To this end, a file is compared with
+its first notes, and every row is decoded by itself. A read loads only what the stretch needs: the row
+groups it touches, or its lines. The newest of them are cached, because steps take stretches one after the other.
 
 - Parquet: the table's columns by name; others are ignored. A column of another type follows the rules of
   `dbsp.zset.given`, and a row with a value that does not fit is bad. An int8 column `__op` says 0 for insert, 1 for
@@ -47,13 +47,13 @@ from dbsp.zset.given import takes
 
 PARQUET = ".parquet"
 END_BYTES = 1 << 16
-"""Bytes at a file's end that identify its content: Parquet's footer there lists the positions of everything."""
+"""Bytes at a file's end that identify its content: Parquet's footer is there, with the positions of all pages."""
 BUFFER_BYTES = 1 << 16
-"""Bytes of a column that are read at once when a file is only opened; without a limit the whole column would be read."""
+"""Bytes of a column that are read when a file is only opened; without a limit the whole column would be read."""
 KEPT = 2
-"""Row groups, or texts with where their rows begin, that a reader keeps."""
+"""The number of row groups or scanned texts that a reader caches."""
 SIZE_MAX = 1 << 40
-"""A footer may say anything; no row group is larger."""
+"""The upper limit of a row group's size: a damaged footer may state any size."""
 ONE_BAD_ROW = Sizes.of(0, [(1, 0)])
 
 

@@ -42,9 +42,9 @@ SCHEMA = Schema((*DEAD_LETTER_SCHEMA, Column("header", STRING, nullable=False)))
 """The columns of stored letters: those of the output, and the header of a row of CSV; older letters have none."""
 KEPT_FROM = b"kept from"
 NODES = b"nodes"
-"""The key of the signatures of the circuit's nodes, by name: the circuit whose names the letters have."""
+"""The key of a map from node names to signatures, as of the circuit whose node names the letters have."""
 FORMER = " (of a former circuit)"
-"""What follows the name of a node that the circuit has no more."""
+"""The suffix of a node's name after a change of the circuit has removed the node."""
 A_DAY_US = 86_400_000_000
 _STEP = struct.Struct(">Q")
 _PLACE = struct.Struct(">QI")
@@ -240,7 +240,7 @@ def _summed(letters: Sequence[DeadLetter]) -> list[DeadLetter]:
 
 
 def _renamed(before: Mapping[str, str], now: Mapping[str, str]) -> dict[str, str | None]:
-    """Return the present name of each former node; None for a node that is there no more."""
+    """Return the present name of each former node; None for a node that was removed."""
     by_signature: dict[str, list[str]] = {}
     for name, signature in now.items():
         by_signature.setdefault(signature, []).append(name)

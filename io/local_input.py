@@ -18,9 +18,7 @@ from dbsp.logs.sizes import Sizes
 from dbsp.stored.levels import NEWEST
 
 TOGETHER_BYTES = 1 << 16
-"""Pushes are measured together up to this many bytes, so that many pushes of one row each count as what they take on
-disk.
-"""
+"""Neighbouring records are measured together up to this many bytes, so that pushes of one row each take little memory."""
 
 
 class LocalInputLog(ABC):
@@ -112,7 +110,7 @@ class LocalInputLog(ABC):
                 if known.first < (to := min(positions.get(place, 0), known.last)):
                     self._sizes[place] = known.cut(to, known.last)
 
-    def _trimmed(self, txn: Any) -> None:  # noqa: B027 - most logs keep nothing more
+    def _trimmed(self, txn: Any) -> None:  # noqa: B027 - most logs store no other data
         """Delete other data that no row needs any more."""
 
     @abstractmethod

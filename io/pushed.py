@@ -19,9 +19,7 @@ from dbsp.zset.batch import Batch
 from dbsp.zset.schema import Column, Schema
 
 PAYLOAD_CHARS_MAX = 10_000
-"""Characters of a bad row that its dead letter has; the row may be a whole file, and a step's letters are one column of
-texts.
-"""
+"""The most characters of a bad row in its dead letter: the row may be a whole file, and a column of texts holds 2 GiB."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -113,7 +111,7 @@ class Producer:
     """The sender of a push, and the number of this push among its pushes to the table; numbers grow, gaps are allowed.
 
     With `after`, the push is appended only if that is the newest number so far (-1: there is none). So of several
-    processes that send under one name, only one goes on.
+    processes that send under one name, only one can continue.
     """
 
     id: str

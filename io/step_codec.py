@@ -19,7 +19,7 @@ from dbsp.steps.timing import Waterline, places_of
 from dbsp.stored.format_numbers import check_format
 
 FORMAT, UNNAMED = 1, 1
-"""Records of format 1 do not name it; of every other they have a field `format`."""
+"""The present format, and the only one whose records do not name it in a field `format`."""
 
 _CHECKSUM = struct.Struct("<I")
 Positions = dict[tuple[str, int], int]

@@ -35,7 +35,7 @@ LINES = frozenset({".json", ".jsonl", ".ndjson"})
 DELIMITERS = {".csv": ",", ".tsv": "\t"}
 PACKED = frozenset({".bz2", ".gz", ".lz4", ".zst"})
 STRETCH_BYTES = 1 << 20
-"""Bytes of lines that are measured together; a longer line is measured alone."""
+"""Lines are measured together in stretches of about this many bytes."""
 UNPACKED_BYTES_MAX = 1 << 30
 """Limit of a compressed file's content.
 
@@ -119,7 +119,6 @@ class Text:
     def _records(self, data: bytes, starts: Positions, table: Table) -> Push:
         """Return whole records as a push; a bad one is shown as received."""
         header = self.header or ()
-        line = header_line(header, self.delimiter)
         wanted = [name for name in (*table.schema.names, OPERATION) if name in header]
         found = decode_records(data, starts, header, wanted, self.delimiter)
         columns = [_text_column(found.values.column(name), name, table) for name in wanted]
@@ -130,6 +129,9 @@ class Text:
             for row, number in zip(push.bad, numbers, strict=True)
         )
         bad: list[BadRow] = sorted((*found.bad, *unfit), key=lambda row: row.index)
+        if not bad:
+            return push
+        line = header_line(header, self.delimiter)
         return replace(push, bad=tuple(replace(row, header=line) for row in bad))
 
 
@@ -208,7 +210,7 @@ def _unpacked(path: Path, bytes_max: int | None) -> bytes | None:
     for piece in _pieces(path):
         size += len(piece)
         if bytes_max is not None and size > bytes_max:
-            raise TooLargeError(f"it is larger than a packed file may be: bytes_max={bytes_max} unpacked")
+            raise TooLargeError(f"it is larger than a compressed file may be: bytes_max={bytes_max} unpacked")
         pieces.append(piece)
     return b"".join(pieces)
 

@@ -11,7 +11,7 @@ import time
 from dbsp.logs import Waiting
 
 AGAIN_S = 2.0
-"""How long a table that waits is left in peace before its system is asked again."""
+"""Seconds until the external system of a waiting table is asked again."""
 
 
 class Waits:

@@ -30,15 +30,16 @@ from dbsp.coordinator.http.rates import RateLimiter
 from dbsp.coordinator.http.refusals import refusal_of, refuse
 from dbsp.coordinator.http.section import HttpSection
 from dbsp.coordinator.http.tokens import PUSH, Tokens
+from dbsp.coordinator.unpacking import too_large
 from dbsp.errors import CapacityError, DbspError, OverloadedError
 
 FIGURES = frozenset({"/v1/status", "/metrics", "/healthz", "/readyz"})
 UNLIMITED = frozenset({"/healthz", "/readyz"})
 SMALL_BODY_BYTES_MAX = 2 << 20
-"""The bound of every body that holds no rows."""
+"""The bound of a body that is no push."""
 BODIES_AT_ONCE = 2
 BEGUN_AT_ONCE = 4
-"""A request takes about a millisecond of the event loop before it waits for something: so a turn takes some milliseconds."""
+"""The most requests that begin in one turn of the event loop. Each takes about a millisecond before it first waits."""
 PASSAGE = "dbsp.passage"
 AGAIN = "send it again later"
 KEPT_SAFE = ((b"x-content-type-options", b"nosniff"), (b"cross-origin-resource-policy", b"same-origin"))
@@ -153,7 +154,7 @@ class Passage:
         try:
             await self._doors.app(self._scope, self._received, self._from_app)
         except ClientDisconnect:  # no client reads the response; no row of a partial body is taken
-            return self._refused or refuse(400, "data", "the request broke off", "send it again")
+            return self._refused or refuse(400, "data", "the request ended before its body", "send it again")
         except DbspError as error:
             return self._refused or refusal_of(error)
         except Exception as error:  # noqa: BLE001 - a bug of ours is answered as one, and the service goes on
@@ -172,8 +173,7 @@ class Passage:
     def _too_large(self) -> JSONResponse:
         if self._bytes_max == SMALL_BODY_BYTES_MAX:
             return refusal_of(CapacityError(f"the body is too large: bytes_max={self._bytes_max}", "send less"))
-        hint = "send several smaller pushes, or raise `max_body_bytes` in [http]"
-        return refusal_of(CapacityError(f"the body is too large: max_body_bytes={self._bytes_max}", hint))
+        return refusal_of(too_large("body", self._bytes_max))
 
     async def _received(self) -> Message:
         """Receive the next piece of the body, within its bounds; after the body, wait for the client to leave."""
@@ -184,7 +184,7 @@ class Passage:
                 message = await self._receive()
         except TimeoutError:
             seconds = self._doors.section.body_timeout_s
-            story = f"the rest of the body did not come in time: body_timeout_s={seconds}"
+            story = f"the rest of the body did not arrive in time: body_timeout_s={seconds}"
             raise self._stopped(refuse(408, "unavailable", story, AGAIN)) from None
         self._whole = message["type"] != "http.request" or not message.get("more_body", False)
         self._take(len(message.get("body", b"")))

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 @input_kind
 @dataclass(frozen=True, kw_only=True)
 class EmbeddedInput(LocalInput, ReadsTopics):
-    """Rows are pushed to any table; those of the tables in `topics` are also copied from there as messages come."""
+    """Rows are pushed to any table. The messages of the topics in `topics` are also copied into their tables as they arrive."""
 
     kind: ClassVar[str] = "embedded"
     stored_formats: ClassVar[Mapping[str, int]] = {

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 @input_kind
 @dataclass(frozen=True, kw_only=True)
 class FilesInput(LocalInput):
-    """Files in a folder per table in `directory`, which is read every `look_every_s`; the ending of a name tells the format."""
+    """Files in a folder per table in `directory`, listed every `look_every_s`; the ending of a file's name tells its format."""
 
     kind: ClassVar[str] = "files"
     stored_formats: ClassVar[Mapping[str, int]] = {
@@ -36,7 +36,7 @@ class FilesInput(LocalInput):
     knows_ends: ClassVar[bool] = False
     no_resume: ClassVar[tuple[str, str] | None] = (
         "a pipeline that reads files cannot go on from copies of checkpoints alone",
-        "which files were read is noted in the data folder alone: take backups (`coordinator backup`), and restore one",
+        "only the data folder has the list of the files that were read: take backups (`coordinator backup`), and restore one",
     )
 
     directory: str = option("")
@@ -45,7 +45,7 @@ class FilesInput(LocalInput):
     def check(self) -> None:
         """Refuse a missing folder."""
         if not self.directory:
-            raise ConfigError("an input of files needs their folder", 'set `directory = "landing"` in [input]')
+            raise ConfigError("an input of files needs a folder", 'set `directory = "landing"` in [input]')
 
     def open(
         self,
@@ -89,7 +89,7 @@ class FilesInput(LocalInput):
 @output_kind
 @dataclass(frozen=True, kw_only=True)
 class FilesOutput(FolderOutput):
-    """A file per view, step and worker in `directory`; the folder `files` in the data folder if that is empty."""
+    """A file per view, step and worker in `directory`; if that is not set, in the folder `files` of the data folder."""
 
     kind: ClassVar[str] = "files"
     form: ClassVar[str | None] = forms.FILE_OUTPUT

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 NO_BACKUP = (
     "a pipeline with Kafka cannot be backed up",
-    "what its topics hold is not part of the data folder; name `standbys` in [layout] against the loss of a disk",
+    "its topics are not part of the data folder; set `standbys` in [layout] so that the loss of a disk loses no state",
 )
 
 
@@ -109,7 +109,7 @@ class KafkaInput(ReadsTopics):
 class KafkaOutput(OutputKind):
     """A topic per view; `topics` maps views to other topics, and `keys` to the columns of the message key ("shop, item").
 
-    With the format "upsert" every view has keys, and a message says what the row of a key is now.
+    With the format "upsert" every view has keys, and a message is the current row of its key.
     """
 
     kind: ClassVar[str] = "kafka"

@@ -29,15 +29,15 @@ if TYPE_CHECKING:
     from dbsp.store.findings import Examined
 
 Check: TypeAlias = Callable[[str, Any], None]
-"""Refuses the value of a setting by `ConfigError`; called with the setting's full name, such as "input.format"."""
+"""A function of a setting's full name, such as "input.format", and its value; it raises `ConfigError` for a bad value."""
 PARTITIONS_MAX = (1 << 16) - 1
-"""The input log keeps the number of a partition in two bytes."""
+"""The largest partition number: the input log stores it in two bytes."""
 MEBIBYTE = 1 << 20
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Residence:
-    """The pipeline that a connector belongs to: its name, its data folder, the folder in which relative paths begin.
+    """The pipeline that a connector belongs to: its name, its data folder, and the folder to which relative paths refer.
 
     `level` is the level of formats at which logs are written (`dbsp.stored.levels`).
     """
@@ -145,7 +145,7 @@ class Connector(ABC):
         return circuit
 
     def places(self, residence: Residence, names: Sequence[str]) -> Iterable[Place]:  # noqa: ARG002 - most kinds have none
-        """Return the topics or folders of these tables or views, and those that the kind itself needs beside them."""
+        """Return the topics or folders of these tables or views, and those that the kind itself needs in addition."""
         return ()
 
     @abstractmethod
@@ -179,12 +179,12 @@ class InputKind(Connector):
     is_expensive_to_read: ClassVar[bool]
     """Whether rows take longer to read than to send between processes."""
     asks_others: ClassVar[bool]
-    """Whether positions are known only to another system, which may answer late: one handle more is opened for questions."""
+    """Whether only another system knows the positions. It may answer late, so a second handle is opened to ask it."""
     knows_ends: ClassVar[bool]
-    """Whether asking for the ends of the partitions costs nothing."""
+    """Whether the ends of the partitions are known without a request or a look at files."""
 
     no_resume: ClassVar[tuple[str, str] | None]
-    """Why the input cannot go on from copies of checkpoints alone, and what to do instead; None if it can."""
+    """Why the input cannot continue from copies of checkpoints alone, and what to do instead; None if it can."""
 
     partitions: int = option(1, check=bounds(1, PARTITIONS_MAX))
     max_backlog_rows: int = option(100_000_000, check=bounds(1))
@@ -245,7 +245,7 @@ class OutputKind(Connector):
     form: ClassVar[str | None]
     """The form of the files in the folder `progress`; None if there are none."""
     is_expensive_to_open: ClassVar[bool]
-    """Whether a writer takes long to start, so that it lives in a process that outlives tasks."""
+    """Whether a writer takes long to start. Then a background worker, which outlives tasks, holds it."""
 
     @property
     def retention(self) -> int | None:

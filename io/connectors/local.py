@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from dbsp.store.findings import Examined
 
 PROGRESS = ".progress"
-"""The folder of the progress, beside the rows that others read."""
+"""The name of the folder of the progress, in the folder with the rows that other programs read."""
 
 
 def number_of(form: str) -> int:

@@ -28,9 +28,9 @@ def _formats(name: str, value: Mapping[str, str]) -> None:
 class ReadsTopics(InputKind):
     """An input that reads topics: all its tables, or those in `topics`.
 
-    `topics` maps tables to topics; a table that is not in it reads the topic of its own name. Messages are read as `format` says,
-    and those of the tables in `formats` as that says. `unknown_columns` decides about names that a table does not have: such a
-    row is bad, or the names are ignored. `decimals` and `timestamps` say how Debezium writes these in messages without a schema.
+    `topics` maps tables to topics; a table that is not in it reads the topic of its own name. `format` is the format of the
+    messages, and `formats` that of single tables. With `unknown_columns`, a row with names that the table does not have is
+    bad, or the names are ignored. `decimals` and `timestamps` say how Debezium writes these in messages without a schema.
     Avro's schemas are in the `registry`, whose `registry_login` is "name:password".
     """
 

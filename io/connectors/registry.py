@@ -46,15 +46,17 @@ def check_kind(made: type[Connector], known: Mapping[str, type[Connector]]) -> N
     """Raise `TypeError` for a kind that lacks a part of the contract, has a known name, or gives a known setting another type."""
     missing = open_questions(made)
     if missing:
-        raise TypeError(f"a connector kind leaves questions open: class={made.__name__} missing={', '.join(missing)}")
+        raise TypeError(
+            f"a connector kind lacks parts of its contract: class={made.__name__} missing={', '.join(missing)}"
+        )
     if made.section not in _CONTRACTS or not issubclass(made, _CONTRACTS[made.section]):
-        raise TypeError(f"a connector kind of no section: class={made.__name__} section={made.section}")
+        raise TypeError(f"a connector kind belongs to no section: class={made.__name__} section={made.section}")
     if made.kind in known:
         raise TypeError(f"two connector kinds of one name: section={made.section} kind={made.kind}")
     contract, types = _CONTRACTS[made.section], types_of(known)
     for name, hint in _types(made).items():
         if hasattr(contract, name) and name not in options(contract):
-            raise TypeError(f"a setting with the name of a question: {made.section}.{name} kind={made.kind}")
+            raise TypeError(f"a setting has the name of a part of the contract: {made.section}.{name} kind={made.kind}")
         if types.get(name, hint) != hint:
             raise TypeError(f"a setting of another type in another kind: {made.section}.{name} kind={made.kind}")
 
@@ -109,7 +111,7 @@ def configured(section: str, values: Mapping[str, Any]) -> Any:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Named:
-    """A table or a view that a setting names, with the columns that it names there; also of a setting that the kind ignores."""
+    """A table or view that a setting names, and the columns that it names; the kind in use may ignore the setting."""
 
     setting: str
     what: str

@@ -19,7 +19,7 @@ from dbsp.algebra.table import Table
 from dbsp.io.formats.wire import to_json_text
 
 _ESCAPED = b"\\u"
-"""An escape by which a text may write a name in other characters than its own."""
+"""JSON's escape of a character by its code: a text that has one may spell a name in other characters."""
 
 _ESCAPABLE = re.compile(r'["\\/\x00-\x1f]')
 
@@ -32,7 +32,7 @@ def default_texts(table: Table) -> Iterator[tuple[str, str]]:
 
 
 def filled(columns: Sequence[pa.Array], block: bytes, table: Table) -> list[pa.Array] | None:
-    """Return the parsed columns of a block with defaults where rows do not name them; None if its text leaves it open."""
+    """Return the parsed columns of a block with defaults where rows do not name them; None if rows must be parsed alone."""
     made = list(columns)
     for place, column in enumerate(table.schema):
         if table.default(column.name) is None or not (nulls := made[place].null_count):
@@ -55,7 +55,7 @@ def unnamed(payload: bytes, table: Table) -> frozenset[str]:
     try:
         return names - _names_in(json.loads(payload))
     except (ValueError, RecursionError):
-        return frozenset()  # the decoder says what is wrong with it
+        return frozenset()  # the decoder reports what is wrong with the payload
 
 
 def _names_in(value: Any) -> frozenset[str]:

@@ -95,7 +95,7 @@ def _decoded_bytes(column: pa.ChunkedArray) -> int:
     try:
         return decoded_bytes(column)
     except KeyError:  # Arrow has types for whose values pyarrow has no class
-        raise _StreamError(f"a type that is not read: {column.type}") from None
+        raise _StreamError(f"columns of this type cannot be read: {column.type}") from None
 
 
 def fitted(found: pa.Table, table: Table, cast: Cast = column_given, bounds: PushBounds | None = None) -> Push:
@@ -203,7 +203,7 @@ def _whole(column: pa.ChunkedArray, wanted: pa.DataType) -> pa.Array:
         array = chunks[0] if len(chunks) == 1 else pa.concat_arrays(chunks)
         return array if not is_coded(array) or is_alike(array, wanted) else array.dictionary_decode()
     except KeyError:  # Arrow has types for whose values pyarrow has no class
-        raise _StreamError(f"a type that is not read: {column.type}") from None
+        raise _StreamError(f"columns of this type cannot be read: {column.type}") from None
 
 
 def _forbidden_null(array: pa.Array, column: Column, operations: NDArray[np.int8], table: Table) -> NDArray[np.bool_]:

@@ -51,9 +51,9 @@ from dbsp.zset.schema import (
 )
 
 SAMPLED_MAX = 20
-"""Messages without a schema that are looked at for how columns are written."""
+"""At most this many messages without a schema are parsed to guess how each column is written."""
 SCHEMAS_MAX = 64
-"""Schemas that are remembered; more are read anew."""
+"""The cache of schemas is cleared when it holds this many."""
 _TIMES = (TIME, TIMESTAMP, TIMESTAMP_UTC)
 _PLAINLY = (BOOL, STRING, INT8, INT16, INT32, INT64, FLOAT32, FLOAT64)
 

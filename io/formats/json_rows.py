@@ -18,7 +18,7 @@ import io
 import json
 import math
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from decimal import Decimal
 from functools import cache
@@ -258,12 +258,13 @@ def _is_utf8(data: bytes) -> bool:
 def _decode_lines(lines: Sequence[bytes], table: Table, extras: bool = False, bounds: PushBounds | None = None) -> Push:
     good: list[_Row] = []
     bad: list[BadRow] = []
+    defaults = _defaults(table)
     for index, line in enumerate(lines):
         if bounds is not None:
             _refuse_long("a row", len(line), ROW_BYTES_MAX)
             bounds.refuse_bad(bad)
         try:
-            good.append(_read_row(_parse(line, extras), table, extras))
+            good.append(_read_row(_parse(line, extras), table, extras, defaults))
         except RowError as error:
             bad.append(_bad(index, error, text_of(line)))
     return _assemble(good, bad, table.schema)
@@ -290,6 +291,7 @@ def _array_elements(data: bytes, table: Table, extras: bool, bounds: PushBounds 
     found = _Pieces(table, bounds)
     good: list[_Row] = []
     bad: list[BadRow] = []
+    defaults = _defaults(table)
 
     def flush() -> None:
         found.add(_assemble(good, bad, table.schema))
@@ -298,7 +300,7 @@ def _array_elements(data: bytes, table: Table, extras: bool, bounds: PushBounds 
 
     def visit(value: Any, first: int, last: int) -> None:
         try:
-            good.append(_read_row(value, table, extras))
+            good.append(_read_row(value, table, extras, defaults))
         except RowError as error:
             bad.append(_bad(len(good) + len(bad), error, text[first:last]))
             if bounds is not None:
@@ -324,7 +326,7 @@ def _one_object(data: bytes, table: Table, extras: bool) -> Push | None:
     except RowError:
         return None
     try:
-        return _assemble([_read_row(value, table, extras)], [], table.schema)
+        return _assemble([_read_row(value, table, extras, _defaults(table))], [], table.schema)
     except RowError as error:
         return _assemble([], [_bad(0, error, text_of(data))], table.schema)
 
@@ -336,7 +338,8 @@ def _parse(data: bytes, extras: bool) -> Any:
         return decoder(extras).decode(data.decode())
 
 
-def _read_row(value: Any, table: Table, extras: bool) -> _Row:
+def _read_row(value: Any, table: Table, extras: bool, defaults: Mapping[str, Any]) -> _Row:
+    """Return the row of a JSON value; `defaults` are those of the table (`_defaults`), looked up once for many rows."""
     if not isinstance(value, dict):
         raise RowError(f"expected an object, found {_kind(value)}")
     operation, row = INSERT, value
@@ -358,13 +361,14 @@ def _read_row(value: Any, table: Table, extras: bool) -> _Row:
     unknown = [name for name in row if name not in table.schema]
     if unknown:
         raise RowError(f"unknown column: {unknown[0]}")
-    row = _defaults(table) | row if table.defaults else row
+    row = {**defaults, **row} if defaults else row
     needs_all = operation == INSERT or not table.primary_key
     return _Row(operation, [_read_value(row.get(column.name), column, table, needs_all) for column in table.schema])
 
 
 @cache
 def _defaults(table: Table) -> dict[str, Any]:
+    """Return the default of each column that has one, as a JSON value."""
     return {name: decoder(extras=False).decode(text) for name, text in default_texts(table)}
 
 

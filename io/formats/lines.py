@@ -9,7 +9,7 @@ Bytes = NDArray[np.uint8]
 Positions = NDArray[np.int64]
 
 MARK = b"\xef\xbb\xbf"
-"""Some programs begin a text with it, to say that it is UTF-8; it is part of no row."""
+"""The byte order mark. Some programs begin a UTF-8 text with it; it is part of no row."""
 
 
 def behind_mark(data: Bytes) -> int:

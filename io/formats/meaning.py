@@ -1,7 +1,6 @@
-"""Logical types of numbers and bytes: dates, times and decimals in formats without types for them, Kafka Connect's
-and Avro's.
+"""Logical types of Kafka Connect and Avro: dates, times and decimals that a format stores as numbers or bytes.
 
-A field names its logical type beside its physical one: `io.debezium.time.MicroTimestamp` over an int64, `decimal`
+A field names both its logical and its physical type: `io.debezium.time.MicroTimestamp` over an int64, `decimal`
 over bytes. `Meaning` represents the logical type; `to_column` makes the column from whole arrays. Nothing is rounded,
 cut or guessed. A number for a time without a unit, or a time finer than a microsecond, does not fit the column.
 """

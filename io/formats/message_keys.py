@@ -30,7 +30,7 @@ NO_KEY = "a message without a value and without a key"
 _CONNECT = {"schema", "payload"}
 _NOT_JSON = object()
 _NOT_PLAIN = (b"\\", b'"schema"', b'"insert"', b'"delete"')
-"""Bytes that a key contains if it is more than a row, or if it spells one of the words with escapes."""
+"""Bytes that a key contains if it may be an envelope, also one whose words are spelled with escapes."""
 
 
 def refuse_without_key(table: Table, format_: str) -> None:

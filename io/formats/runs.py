@@ -23,7 +23,7 @@ from dbsp.logs import DELETE, INSERT
 
 Counts = npt.NDArray[np.int64]
 Decoded = tuple[Push, Counts]
-"""The rows of some messages, and how many each of them has."""
+"""The rows of some messages, and each message's number of rows."""
 
 
 class WrongMessageError(ValueError):

@@ -116,7 +116,7 @@ Texts = Callable[[pa.Array], pa.Array]
 
 
 def to_json_text(array: pa.Array, plainly: Texts | None = None) -> pa.Array:
-    """Return each value as JSON text (`null` for a null), on the whole array; `plainly` writes what is no list or struct."""
+    """Return each value as JSON text (`null` for a null); `plainly` writes the values that are neither lists nor structs."""
     write = _plain_text if plainly is None else plainly
     if pa.types.is_list(array.type):
         inside = pc.binary_join(_over_elements(array, lambda elements: to_json_text(elements, write)), ",")

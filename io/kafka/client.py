@@ -33,9 +33,9 @@ SETTLE_S = 2.0
 POLL_S = 0.005
 WAIT_S = 0.2
 TRY_S = 5.0
-"""Seconds for which one client is asked for offsets. It may miss that a broker has returned; a new client sees that."""
+"""Seconds for which one client is asked for offsets. A client may miss that a broker has returned; a new one does not."""
 METADATA_S = 10.0
-"""Seconds for which a client believes its metadata of topics and leaders unless something contradicts it."""
+"""Seconds for which a client uses its metadata of topics and leaders, unless a broker contradicts it."""
 _AWAY = (
     "_TRANSPORT", "_ALL_BROKERS_DOWN", "_TIMED_OUT", "_TIMED_OUT_QUEUE", "_MSG_TIMED_OUT", "_RESOLVE", "_SSL", "_AUTHENTICATION",
     "_UNKNOWN_PARTITION", "_LEADER_NOT_AVAILABLE", "LEADER_NOT_AVAILABLE", "NOT_LEADER_FOR_PARTITION", "REQUEST_TIMED_OUT",
@@ -238,13 +238,13 @@ class TopicReader:
             )
             for isolation in ("read_committed", "read_uncommitted")
         )
-        """The second one is asked only for the end of the log."""
+        """The consumers of committed and of all records; the second is asked only for the end of the log."""
         self.settle_s = SETTLE_S
-        """For how long a broker that does not know a topic or a partition is asked again."""
+        """Seconds for which a broker that does not know a topic or partition is asked again."""
         self._next: tuple[str, int, int] | None = None
-        """The (topic, partition, offset) where the consumer goes on."""
+        """The (topic, partition, offset) that the consumer fetches next; None if it is assigned to nothing."""
         self._ahead: list[Any] = []
-        """Events from there on that have arrived already."""
+        """Events from `_next` on that have already arrived."""
 
     def _consumer(self) -> Any:
         """Return this process's consumer of committed records."""

@@ -1,5 +1,4 @@
-"""Copying one topic into one table's input, as the pushes of one producer a partition; the service runs it in a
-thread.
+"""Copying one topic into one table's input, as pushes of one producer per partition. The service runs it in a thread.
 
 **Law** For every partition, the rows of each committed message are copied once and in order, whatever process is
 killed when. The number of a push is the offset of its last message. The transaction that writes the rows also writes
@@ -87,21 +86,21 @@ class TopicCopy:
         self._source, self._follower, self._reader = source, follower, source.reader()
         self._inputs, self._pushing, self._note, self._ending = inputs, pushing, note, ending
         self._places: dict[int, int] = {}
-        """The partition of the input for each partition of the topic that is followed."""
+        """The input partition of each followed partition of the topic."""
         self._settled_s: Mapping[int, float] = {}
-        """When the brokers last said, of each, that all of it is copied."""
+        """Per partition of the topic, when the brokers last confirmed that all of it is copied."""
         self._newest: dict[int, int] = {}
-        """Of each partition that is followed, the offset of the last message that was pushed; -1: none."""
+        """Per followed partition, the offset of the last pushed message; -1 for none."""
         self._passed: Mapping[int, int] = {}
-        """Of each, the offset behind all that was pushed or is none of the topic's messages."""
+        """Per followed partition, the offset after all pushed messages, and after the markers that follow them."""
         self._messages = self._behind = 0
         self._error: str | None = None
         self._since_s: float | None = None
         self._moved = threading.Condition()
         self._refused: dict[int, DroppedRow] = {}
-        """Of each partition that stops at one, the message that the settings do not explain, by its place in the topic."""
+        """Per stopped partition, the message at which it stops: one that the settings do not explain."""
         self._skipped: dict[tuple[int, int], DroppedRow] = {}
-        """The messages that are to become bad rows, by partition and offset of the topic."""
+        """The messages to copy as bad rows, by partition and offset of the topic."""
 
     @property
     def refused(self) -> tuple[DroppedRow, ...]:
@@ -204,6 +203,7 @@ class TopicCopy:
                 self._newest[partition] = position - 1
 
     def _meet(self, partitions: int) -> None:
+        """Follow the partitions that are not followed yet, each from the message after its producer's last push."""
         fresh = [partition for partition in range(partitions) if partition not in self._newest]
         found = {partition: self._pushing.last_sequence(self.table, self._producer(partition)) for partition in fresh}
         self._inputs.widen(self.table, partitions)

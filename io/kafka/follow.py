@@ -18,7 +18,7 @@ from dbsp.io.kafka.client import FETCH_MESSAGES, KafkaSettings, kafka, make_cons
 from dbsp.io.kafka.own_client import OwnClient
 
 GROWTH_CHECK_S = 10.0
-"""Seconds until added partitions are noticed, and until a missing broker is noticed."""
+"""Seconds between two counts of the partitions: added partitions, and a missing broker, are noticed then."""
 
 
 class TopicFollower:
@@ -31,7 +31,7 @@ class TopicFollower:
             settings.properties, partial(make_consumer, settings, tells_ends=True), methodcaller("close")
         )
         self._next: dict[int, int] = {}
-        """Of the partitions that are followed, the offset that comes next."""
+        """The next offset of each followed partition."""
         self._counted_at = 0.0
 
     def partitions(self) -> int:
@@ -106,7 +106,7 @@ class TopicFollower:
         return total
 
     def _made(self) -> Any:
-        """Return the consumer; a new one goes on where the one before it was."""
+        """Return the consumer; a new one continues at the offsets of the previous one."""
         self._client.renew()
         made, consumer = self._client.made, self._client.current()
         if not made:

@@ -44,12 +44,14 @@ BYTES_PER_ROW_UNKNOWN = 128.0
 GROWTH_CHECK_S = 10.0
 """Seconds until partitions that were added to a topic are noticed."""
 ASK_S, LOOK_S = 5.0, 1.0
-"""How long the coordinator waits for one answer, and for any answer of brokers that were away: no other input is looked at
-meanwhile."""
+"""In seconds: the coordinator's longest wait for one answer, and for any answer of brokers that were away.
+
+Both are short, because no other input is read during the wait.
+"""
 WEIGHED_FROM = 1_000
-"""How many rows of a table must wait before some are weighed: fewer are no more than Kafka's largest messages make of them."""
+"""Rows are sampled for their size only if at least this many wait: fewer rows are small even in Kafka's largest messages."""
 WEIGHED_ROWS = 50
-"""Messages whose size is measured: some of the next ones, and some from the middle of the backlog."""
+"""The number of sampled messages, both from the start and from the middle of the backlog."""
 WEIGH_EVERY_S = 5.0
 
 

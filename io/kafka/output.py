@@ -41,9 +41,9 @@ from dbsp.zset.batch import Batch
 ARROW_BYTES_MAX = 1 << 19
 PAYLOAD_CHARS_MAX = 1 << 17
 REASON_CHARS_MAX = 1 << 12
-"""How much of a dead letter fits in a message of Kafka's default size, however its characters are written."""
+"""Longer payloads and reasons of dead letters are cut, so that each letter fits a message of Kafka's default size."""
 TRIM_STEPS = 1000
-"""How many records of progress may be too many, some hundred bytes each."""
+"""Progress records are trimmed once in this many steps; each has some hundred bytes."""
 _KEEP_ALL = {"cleanup.policy": "delete", "retention.ms": "-1", "retention.bytes": "-1"}
 
 

@@ -36,9 +36,11 @@ class OwnClient:
     def renew(self) -> None:
         """Drop the client if its certificates have been renewed; do not call this while the client is in use.
 
-        Files that no client can be made of leave the present client in use.
+        If the new files do not make a client, the present client stays in use.
         """
-        if self._files.look() or self._files.look():  # at once: files that do not fit make no client
+        if (
+            self._files.look() or self._files.look()
+        ):  # twice at once: half-written files make no client, so nothing has to be waited for
             self.close()
 
     @property

@@ -123,7 +123,7 @@ class KafkaStepLog:
         self._state = _State()
         self._epoch, self._claim, self._lock = 0, "", threading.RLock()
         self._claims: set[str] = set()
-        """The numbers of the claims that this object has tried, whether the log has them or not."""
+        """The ids of all claims that this object has tried; the log may lack the failed ones."""
         self._create = create
         if create:
             ensure_topic(settings, self._topic, 1, _KEEP_ALL)

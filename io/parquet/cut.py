@@ -37,7 +37,7 @@ MAGIC = b"PAR1"
 TAIL_BYTES = 8
 """Bytes of the footer's length and of the magic after it."""
 FOOTER_BYTES_MAX = 1 << 16
-"""Longer footers, of very many columns or row groups, take too long to read here."""
+"""Longer footers, of very many columns or row groups, take too long to parse in Python."""
 _SCHEMA, _ROWS, _GROUPS, _PAIRS, _ORDERS = 2, 3, 4, 5, 7
 _CHILDREN, _NAME = 5, 4
 _GROUP_COLUMNS, _GROUP_BYTES, _GROUP_ROWS = 1, 2, 3
@@ -131,7 +131,7 @@ def rows_of(
 def _bytes(file: int, start: int, end: int) -> bytes:
     found = os.pread(file, end - start, start)
     if len(found) != end - start:
-        raise ThriftError("a file that is shorter than its footer says")
+        raise ThriftError("the file is shorter than its footer says")
     return found
 
 
@@ -176,5 +176,5 @@ def _schema(footer: Struct, names: Sequence[str]) -> list[Struct]:
             found[value(element, _NAME, BINARY).decode()] = element
         inner += children - (inner > 0)
     if missing := [name for name in names if name not in found]:
-        raise ThriftError(f"columns that the footer has not: columns={missing}")
+        raise ThriftError(f"the footer does not have these columns: columns={missing}")
     return [root | {_CHILDREN: (I32, len(names))}, *(found[name] for name in names)]

@@ -16,11 +16,11 @@ import pyarrow.parquet as pq
 
 ROWS_MIN = 1 << 14
 DICTIONARY_BYTES = 1 << 20
-"""Writers give a dictionary up beyond this."""
+"""Writers stop using a column's dictionary when it is larger than this."""
 NUMBER_BYTES = 2.5
-"""Most bytes per row that a number of such a dictionary takes; a text of its own has four bytes before its first letter."""
+"""The most bytes of one code of such a dictionary. A text stored by itself takes at least four, for its length."""
 ROW_BYTES_MAX = 16
-"""If a row takes more bytes than this, the dictionary included, values hardly repeat."""
+"""If a column takes more bytes per row than this, its dictionary included, few of its values repeat."""
 
 
 def few_texts(file: pq.ParquetFile, group: int, columns: Iterable[str]) -> list[str]:

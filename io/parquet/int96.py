@@ -18,8 +18,9 @@ import pyarrow.parquet as pq
 from dbsp.zset.schema import INT64, STRING
 
 COARSE: Mapping[str, str] = MappingProxyType({"coerce_int96_timestamp_unit": "us"})
-"""How pyarrow opens every file."""
+"""The option of the usual read: INT96 timestamps become microseconds."""
 FINE: Mapping[str, str] = MappingProxyType({"coerce_int96_timestamp_unit": "ns"})
+"""The option of the second read: INT96 timestamps become nanoseconds."""
 
 
 def int96_columns(file: pq.ParquetFile) -> frozenset[str]:

@@ -13,11 +13,11 @@ from dataclasses import dataclass
 from dbsp.io.parquet.thrift import I32, STRUCT, Struct, ThriftError, ThriftReader, value
 
 HEADER_BYTES = 1 << 8
-"""Bytes read for a page's header. Headers with long statistics are longer, and are read again."""
+"""Bytes read for a page's header. A longer header, with long statistics, is read again with more bytes."""
 HEADER_BYTES_MAX = 1 << 20
 _KIND, _PACKED_BYTES, _VALUES = 1, 3, 1
 _DATA_OF = {0: 5, 3: 8}
-"""Which field says more of a data page, of the first and of the second kind."""
+"""The header's field with the number of values, by the kind of data page (versions 1 and 2)."""
 _DICTIONARY_PAGE = 2
 
 
@@ -74,10 +74,10 @@ def pages_of(file: int, at: int, size: int, rows: int) -> ColumnPages:
         elif kind == _DICTIONARY_PAGE and not places:
             dictionary = at, behind
         else:
-            raise ThriftError(f"a page of a kind that is not known here: kind={kind}")
+            raise ThriftError(f"a page of an unknown kind: kind={kind}")
         at = behind
     if found != rows or at > end:
-        raise ThriftError(f"pages of other rows than their row group: found={found} wanted={rows}")
+        raise ThriftError(f"the pages do not have the rows of their row group: found={found} wanted={rows}")
     return ColumnPages(dictionary=dictionary, places=(*places, at), rows=(*begins, found))
 
 

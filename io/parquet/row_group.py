@@ -1,4 +1,4 @@
-"""A row group of a Parquet file, of which each worker reads the rows of its share of a step.
+"""A row group of a Parquet file; each worker reads the rows of its share of a step from it.
 
 pyarrow reads a row group from its beginning, so every worker would decode all of it for a part. If the pages of the
 wanted rows are few enough, only these pages are read. Otherwise the whole group is read once and kept.
@@ -23,9 +23,9 @@ from dbsp.io.parquet.pages import ColumnPages, pages_of
 from dbsp.io.parquet.thrift import Struct, ThriftError
 
 ROWS_SAVED_MIN = 1 << 16
-"""Decoding fewer rows takes less time than looking for their pages."""
+"""If pages would save fewer rows than this, the whole group is decoded: finding the pages takes longer."""
 SURPLUS_MAX = 1.5
-"""Pages may hold so many times the rows that are wanted."""
+"""Pages are read alone if they hold at most this many times the wanted rows."""
 
 
 @contextmanager

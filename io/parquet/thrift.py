@@ -141,7 +141,7 @@ _READ: dict[int, Callable[[ThriftReader], Any]] = {
 def _reading(kind: int) -> Callable[[ThriftReader], Any]:
     """Return the function that reads a field's value of this type."""
     if kind not in _READ:
-        raise ThriftError(f"a type that Parquet has not: type={kind}")
+        raise ThriftError(f"a type that Parquet does not have: type={kind}")
     return _READ[kind]
 
 
@@ -168,7 +168,7 @@ def write_struct(fields: Struct) -> bytes:
 def _written(kind: int, held: Any) -> bytes:
     """Return the bytes of a field's value; a boolean has none, because its type says it."""
     if kind not in _WRITTEN:
-        raise ThriftError(f"a type that Parquet has not: type={kind}")
+        raise ThriftError(f"a type that Parquet does not have: type={kind}")
     return _WRITTEN[kind](held)
 
 

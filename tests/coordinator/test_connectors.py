@@ -285,7 +285,7 @@ def test_a_kind_that_contradicts_others_cannot_be_defined() -> None:
     for made, message in (
         (Twice, "two connector kinds of one name: section=output kind=files"),
         (OtherType, "a setting of another type in another kind: output.format kind=answers"),
-        (Question, "a setting with the name of a question: output.retention kind=answers"),
+        (Question, "a setting has the name of a part of the contract: output.retention kind=answers"),
     ):
         with pytest.raises(TypeError, match=message):
             check_kind(made, OUTPUT_KINDS)

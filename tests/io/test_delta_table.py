@@ -118,7 +118,7 @@ def test_a_place_that_cannot_be_written(tmp_path: Path) -> None:
 def test_another_pipelines_table_is_refused(tmp_path: Path) -> None:
     schema = pa.schema([("k", pa.int64())])
     table(tmp_path, schema)
-    with pytest.raises(ConfigError, match="not this pipeline's"):
+    with pytest.raises(ConfigError, match="belongs to another pipeline"):
         table(tmp_path, schema, app="b")
     with pytest.raises(ConfigError, match=r"other columns: uri=.* columns=j, k"):
         table(tmp_path, pa.schema([("j", pa.int64())]))

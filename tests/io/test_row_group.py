@@ -185,7 +185,7 @@ def test_the_pages_are_all_found(tmp_path: Path) -> None:
             assert pages.rows[0] == 0
             assert pages.rows[-1] == ROWS
             assert len(pages.rows) > 10
-            with pytest.raises(ThriftError, match="other rows"):
+            with pytest.raises(ThriftError, match="do not have the rows of their row group"):
                 pages_of(file.fileno(), at, size, ROWS + 1)
 
 

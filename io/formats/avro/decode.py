@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 
 DEPTH_MAX = 32
 NOWHERE = -1
-"""The slot of what is not wanted."""
+"""The slot number in the instructions of values that are skipped."""
 
 
 class Code(IntEnum):
@@ -44,7 +44,7 @@ class Code(IntEnum):
 _END, _NUMBER, _BOOLEAN, _FLOAT, _DOUBLE, _BYTES, _FIXED = 0, 1, 2, 3, 4, 5, 6
 _MARK, _UNION, _JUMP, _BLOCK, _ITEM_END = 7, 8, 9, 10, 11
 _SIZES = (0, 0, 1, 4, 8, 0, 0, 0)
-"""Bytes of a value by its instruction, where it is always the same."""
+"""Bytes of a value by instruction, for the instructions whose values all have one size; 0 for the others."""
 
 
 @njit(cache=True)

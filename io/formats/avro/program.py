@@ -41,7 +41,7 @@ _PRIMITIVE = {
     "bytes": Code.BYTES, "string": Code.BYTES,
 }  # fmt: skip
 INSTRUCTIONS_MAX = 1 << 14
-"""Limit of instructions: a few types that name each other twice make a schema of any length."""
+"""The limit of a program: a few types that each name the next one twice would make it exponentially long."""
 FIXED_BYTES_MAX = 1 << 30
 _KINDS = {*_PRIMITIVE, "null", "record", "error", "array", "map", "enum", "fixed"}
 
@@ -68,7 +68,7 @@ class Messages:
 
 
 Made = Callable[[Messages, pa.DataType], pa.Array]
-"""How the column of a type is made of slots; raises one of `MISFITS`."""
+"""A function that makes a column of a type from slots; it raises one of `MISFITS` for a value that does not fit."""
 
 
 @dataclass(slots=True)

@@ -17,7 +17,7 @@ from dbsp.errors import AwayError, ConfigError
 
 TIMEOUT_S = 20.0
 LOOK_S, LOOK_EVERY_S = 2.0, 1.0
-"""How long rows wait for an answer of the registry, and how often the registry is asked, in seconds."""
+"""In seconds: the longest wait for the check that the registry answers, and the time between two checks."""
 SERVER_ERRORS = 500
 _HINT = "see that the registry runs, that `registry` in [input] names it, and that it has all schemas of the topic"
 
