@@ -22,7 +22,7 @@ from dbsp.logs import StepRecord
 from dbsp.plan.planner import plan as make_plan
 
 AHEAD = 2
-"""Batches that lie ready: while one is a step, the next one is cut."""
+"""Batches that are cut in advance: the next one is ready when a step ends."""
 
 
 def batch_name(number: int) -> str:

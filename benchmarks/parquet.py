@@ -48,7 +48,7 @@ from benchmarks.nexmark.tables import COLUMNS, KEYS, add_keys, declared
 from benchmarks.peers import duck, flink_parquet, spark_sql
 
 WANTED = {"structured_streaming": 10.0, "flink": 10.0}
-"""How many times as fast as a peer ours should be; DuckDB without any state is a yardstick, not a rival."""
+"""The wanted speed of dbsp as a multiple of each peer's. DuckDB keeps no state, so it is measured but not in this list."""
 BANDS = ((None, 10_000), (10_000, 1_000_000), (1_000_000, None))
 Streams = dict[str, DataFrame]
 

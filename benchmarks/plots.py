@@ -18,7 +18,7 @@ from benchmarks import report
 WIDTH_IN, BAR_IN, EDGE_IN = 9.0, 0.24, 1.1
 MET, MISSED, EARLIER = "#3b7dd8", "#d8643b", "#bbbbbb"
 SHOWN_MAX = 1000.0
-"""What is less than nothing, as bytes beyond those of Arrow may be, reaches its target without end."""
+"""The largest ratio that a plot shows; a figure of zero or less, as extra bytes may be, would give an infinite one."""
 NEEDED = "drawing needs matplotlib: pip install -e '.[bench]'"
 
 

@@ -40,9 +40,9 @@ SUMS = 8
 LOAD_ROWS, STEP_ROWS = 500_000, 20_000
 CALM_S, STEPS_AFTER = 6.0, 5
 LEAST_AND_A_SHARD = 17 / 16
-"""From one worker to two sixteen shards of 32 move."""
+"""The bound of moved state: from one worker to two, 16 of 32 shards must move; one shard more is allowed."""
 KEY_BYTES = 130
-"""State per key, about: a row of sums, twice while a merge is under way."""
+"""Approximate bytes of state per key: a row of sums, stored twice while a merge is under way."""
 
 CIRCUIT = f"""
 import dbsp

@@ -14,7 +14,7 @@ from dbsp.errors import UnavailableError
 ADDRESS_FILE = "coordinator.json"
 NOTE_FILE = "upgrade.json"
 SETTINGS_FILE = "settings.json"
-"""Settings of the last start whose change is said."""
+"""The file of the last start's settings; a start reports which of them have changed."""
 
 
 def write_whole(file: Path, text: str) -> None:

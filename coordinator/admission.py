@@ -22,11 +22,11 @@ from dbsp.logs.sizes import Sizes
 HINT = "send it again later; or raise `max_backlog_rows`, `max_backlog_bytes` in [input]"
 
 MEMORY_PER_BYTE = 40
-"""A JSON array of rows takes 20 bytes for each of its own while decoded, as measured (lines: 2.4); twice that is asked for."""
+"""Bytes of memory required per byte of a body: twice the 20 that decoding a JSON array takes, as measured (lines: 2.4)."""
 MEMORY_RESERVE_BYTES = 64 << 20
-"""Left to the steps."""
+"""Memory that a push leaves for steps."""
 DESCRIPTORS_RESERVE = 32
-"""Left to the engine, which opens databases, logs and processes."""
+"""File descriptors that a push leaves for the engine, which opens databases, logs and processes."""
 
 
 def refuse_scarcity(size: int) -> None:

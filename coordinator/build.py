@@ -65,7 +65,7 @@ from dbsp.stored.levels import NEWEST, READERS_SINCE
 from dbsp.version import VERSION
 
 OPENS_AT_ONCE = 8
-"""Workers of the local runtime that are fenced, sliced or opened at a time: each mostly waits for the disk."""
+"""The number of local workers that are fenced, sliced or opened at once; each mostly waits for the disk."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -19,7 +19,7 @@ class ChangePrinter(Protocol):
     """Prints the pages of a view's changes."""
 
     ask: Callable[..., Any] | None
-    """How a page is asked for; None: as JSON."""
+    """The function that requests a page; None requests it as JSON."""
 
     def begin_anew(self, step: int) -> None:
         """Print that the view began anew, so that all rows so far no longer count."""

@@ -44,9 +44,9 @@ from dbsp.hosts import hosts_of_text
 from dbsp.version import VERSION
 
 UNANSWERED = ("the service stopped answering", "the service does not answer", "the service is not running")
-"""Beginnings of errors after which it is unknown whether a request had an effect."""
+"""The beginnings of the errors after which nobody knows whether the request had an effect."""
 UNREAD = ("Starting", "Recovering")
-"""States in which step and checkpoint may not be read yet."""
+"""States in which the service may not have read its step and checkpoint yet."""
 EPILOG = """\b
 Examples:
   coordinator status
@@ -90,7 +90,9 @@ class _Commands(click.Group):
 )  # fmt: skip
 @click.option("--url", envvar="DBSP_URL", help="Where the service answers, if not as its settings say.")
 @click.option("--token", envvar="DBSP_TOKEN", help="The bearer token, if it needs one.")
-@click.option("--ca", envvar="DBSP_CA", help="A file of certificates (PEM) to trust beside the system's, for https.")
+@click.option(
+    "--ca", envvar="DBSP_CA", help="A file of certificates (PEM) to trust in addition to the system's, for https."
+)
 @click.option("--json", "as_json", is_flag=True, help="Print the service's own answer.")
 @click.version_option(VERSION, prog_name="coordinator")
 @click.pass_context

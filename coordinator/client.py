@@ -29,12 +29,12 @@ if TYPE_CHECKING:
 
 STEP_HEADER = "Dbsp-Step"
 FOLLOW_WAIT_S = 60.0
-"""How long a request for changes waits for the next change."""
+"""Seconds that a request for changes waits for the next change."""
 AGAIN_S = 0.5
-"""How often a follower asks for a service that is away."""
+"""Seconds between two requests of a follower whose service does not respond."""
 LETTERS_A_PAGE = 1_000
 LOOK_S = 0.5
-"""How often the progress of a rescale is read."""
+"""Seconds between two reads of a rescale's progress."""
 
 Strategy = Literal["cold", "warmup", "icadd", "redistribute"]
 

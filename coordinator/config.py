@@ -62,7 +62,7 @@ RUNTIMES = ("spark", "local")
 PIPELINE_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]{0,99}")
 SHOWN_CHARS = 20
 SECRET_KEY = re.compile("token|login|registry|properties|options|password|secret|headers")
-"""Settings whose values are not shown: secrets, addresses that may hold one, and what is passed on to others as it is."""
+"""Settings whose values are not shown: secrets, addresses that may contain one, and values for other programs."""
 MEBIBYTE = 1 << 20
 A_DAY_S = 86_400.0
 
@@ -345,7 +345,7 @@ class Config:
     upgrade: UpgradeSection = field(default_factory=UpgradeSection)
     folder: Path = Path()
     names: tuple[Named, ...] = ()
-    """The tables and views that inputs and outputs name."""
+    """The tables and views that the settings of inputs and outputs name."""
     origins: Mapping[str, str] = field(default_factory=dict, compare=False)
     """Where each given setting was found, by `section.key`; a setting without origin has its default."""
 

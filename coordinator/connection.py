@@ -33,7 +33,7 @@ class Connection:
     token: str | None = None
     ca: str | None = None
     met: list[Expected] = field(default_factory=list)
-    """The service that was found and checked; empty before the first request."""
+    """The service that was found and checked, as the only element; empty before the first request."""
 
     def __post_init__(self) -> None:
         """Refuse an address that was given as the settings file; `Path` has turned its two slashes into one."""

@@ -31,11 +31,11 @@ from dbsp.plan.user_code import user_functions
 COMMAND = [sys.executable, "-P", "-m", "dbsp.coordinator.determinism_child"]
 SEEDS = ("1", "2")
 ROWS_MAX = 1000
-"""Rows of each table that are looked at."""
+"""The most rows of each table on which functions are tried."""
 TIMEOUT_S = 300.0
 
 Answers = Mapping[str, Mapping[str, str]]
-"""By function, what it has answered (its digest) by what it was asked."""
+"""By function, the digest of each result by the digest of its arguments."""
 
 
 def varying(config: Config, ranges: Sequence[Range] | None, *, command: Sequence[str] = COMMAND) -> tuple[str, ...]:

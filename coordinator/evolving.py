@@ -276,7 +276,7 @@ def _irrevocable(config: Config, view: str, reason: str) -> CircuitError:
     """Return the error for a view whose old rows would stay in the output for ever."""
     story = f"view={view} output.kind={config.output.kind}"
     return CircuitError(
-        f"an edited view has put out rows that cannot be retracted, because {reason}: {story}",
+        f"an edited view has written rows that cannot be retracted, because {reason}: {story}",
         f"keep the view as it was, or give it a name of its own, such as {view}_2",
     )
 

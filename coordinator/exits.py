@@ -78,7 +78,7 @@ def refused(error: OSError) -> UnavailableError:
     hint = "fix it and give the same command again"
     if error.errno in NO_ROOM:
         hint = "free space on the disks of data_dir and of temporary files, then start again: nothing that was answered is lost"
-    return UnavailableError(f"the system refused: {error}", hint)
+    return UnavailableError(f"the operating system refused: {error}", hint)
 
 
 def report(error: DbspError) -> None:

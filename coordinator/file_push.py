@@ -19,9 +19,9 @@ from dbsp.coordinator.http.kinds import JSON
 from dbsp.errors import DataError, DbspError, OverloadedError, UnavailableError
 
 AGAIN_S = 1.0
-"""How often a part that the service did not take is sent again."""
+"""Seconds until a part that the service did not accept is sent again."""
 PATIENCE_S = 600.0
-"""How long one part is sent again."""
+"""Seconds for which one part is sent again."""
 SHOWN_BAD = 20
 
 

@@ -13,9 +13,11 @@ import gc
 import time
 
 BEGUN_S = time.monotonic()
-"""The start of this process, but for the interpreter's own."""
+"""The time at which this process began to import the service, by the monotonic clock."""
 
 OBJECTS, YOUNG, OLD = 50_000, 20, 50
-"""Collect after so many new objects; look at the older ones at every 20th, and at all of them at every 50th of those."""
+"""The garbage collector's thresholds: new objects until a collection; every 20th includes middle-aged ones, and every 50th of
+those all objects.
+"""
 
 gc.set_threshold(OBJECTS, YOUNG, OLD)

@@ -131,7 +131,7 @@ class CoordinatorLease:
         self._end = beats.end()
         self._silent_since_s = self._answered_s = clock_s()
         self.newest: Heartbeat | None = None
-        """The newest heartbeat that was heard."""
+        """The newest heartbeat that this standby has read."""
 
     def is_over(self) -> bool:
         """Return whether no heartbeat has come for the whole lease, although the brokers answered all the while.

@@ -22,9 +22,9 @@ from dbsp.processes import find_process
 SILENT_S = 3.0
 """A service that has not answered for this many seconds is taken over."""
 ANSWER_S_MAX = 10.0
-"""How long a service may take to say who it is, before it counts as stopped."""
+"""Seconds that a service may take to name its pipeline; after that it counts as stopped."""
 LOOK_EVERY_S, LOOK_S_MAX = 10.0, 30.0
-"""How often a client that waits looks whether the service still answers, and how long that may take."""
+"""Seconds between two checks of a waiting client that the service still responds, and the time limit of a check."""
 ANNOUNCED_WITHIN_S = 3.0
 """A running service writes its address again within this many seconds after the file was deleted."""
 STOPPED_HINT = "it is stopped or overloaded: look at its process, or start another with `dbsp-coordinator --take-over`"

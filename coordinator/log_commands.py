@@ -16,7 +16,7 @@ from dbsp.coordinator.config import load_config
 from dbsp.errors import ConfigError, UnavailableError
 
 LOOK_S = 0.25
-"""How often a followed log is read."""
+"""Seconds between two reads of a followed log."""
 
 
 @click.command()

@@ -9,7 +9,7 @@ from dbsp.coordinator.config import Config
 from dbsp.plan.plan import Plan
 
 ANSWER_S = 5.0
-"""How long one answer is waited for."""
+"""Seconds that the check waits for each system's response."""
 
 
 def look_outside(config: Config, plan: Plan) -> None:

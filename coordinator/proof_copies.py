@@ -36,7 +36,7 @@ from dbsp.store import VersionInfo
 
 SECONDS_MAX = 30.0
 TRIES = 3
-"""How often to begin again when the workers have dropped the versions that were being copied."""
+"""The number of attempts, if the workers drop the versions that are being copied."""
 
 Sizes = Mapping[int, Mapping[VersionInfo, int]]
 """The versions that each worker holds, with their bytes."""

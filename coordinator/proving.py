@@ -47,7 +47,7 @@ from dbsp.zset.batch import Batch
 ROWS_MAX = 1_000_000
 SECONDS_MAX = 20.0
 TRIES = 3
-"""How often to begin again when the running version has trimmed the logs meanwhile."""
+"""The number of attempts, if the running version trims the logs meanwhile."""
 NO_STEPS = "no finished step with rows is kept"
 OTHER_HOSTS = "the workers' databases are on other hosts, and only `coordinator upgrade` copies what a proof reads"
 GOES_ON_ALONE = (
@@ -286,7 +286,7 @@ class _Compared:
             raise MismatchError(f"step={step} checksum={now:016x} before={before:016x}")
 
     accept = write
-    """What a user accepted counts as written."""
+    """An output that a user accepted counts as written."""
 
     def differing(self, step: int, parts: Mapping[str, Batch], dead: Sequence[DeadLetter]) -> list[str]:
         """Return the views whose part differs; all of the step's where the log cannot tell."""

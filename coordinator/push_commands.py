@@ -20,11 +20,11 @@ from dbsp.coordinator.file_push import FileOptions, PushedFile, push_file
 from dbsp.coordinator.http.kinds import CSV, TSV
 
 SHOWN_BAD = 10
-"""How many bad rows are shown; the others are among the dead letters."""
+"""The most bad rows that are shown; all are among the dead letters."""
 KINDS = {"csv": CSV, "tsv": TSV}
-"""The content types of texts that cannot be told apart by their content."""
+"""The content types of CSV and TSV by option: their content does not tell the two apart."""
 PLACE = ("partition", "first", "last", "repeated", "bad_rows")
-"""What the JSON of a file in parts has of each."""
+"""The fields of each part in the JSON result of a file that was pushed in parts."""
 PRODUCER = click.option("--producer", help="Your id, so that a repeated push is recognised.")
 SEQUENCE = click.option(
     "--sequence", type=click.IntRange(min=0), help="The number of this push; greater for each new push."

@@ -63,7 +63,7 @@ def _gone(config: Config, found: list[str]) -> DataError:
     if config.copies is not None and config.copies.has_any(f"{config.pipeline.name}/{MADE}"):
         away = f"move {config.data_dir} away, and " if config.data_dir.exists() else ""
         hint = f"{away}restore the newest copy: `coordinator restore {config.copies.address}`; or {HINT}"
-    return DataError(f"the ledger of a pipeline is missing, and other things of it are there: {story}", hint)
+    return DataError(f"the ledger of a pipeline is missing, but other files of it exist: {story}", hint)
 
 
 def _found(config: Config) -> Iterator[str]:

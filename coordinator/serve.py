@@ -63,10 +63,10 @@ SHOW_INTERVAL_S = 0.25
 HTTP, POSTGRES, FLIGHT = "http", "postgres", "flight"
 """The names under which the listening sockets are handed to a successor."""
 SWITCH_S = 0.0002
-"""How long a thread may keep the interpreter while others wait for it.
+"""Seconds that a thread may hold the interpreter lock while others wait for it.
 
-A request or a step needs it again after every system call, some hundred times a step. A bare loop beside steps of 17 ms makes
-them 60 ms long with this figure, 120 ms with 1 ms, and 450 ms with Python's own 5 ms.
+A request or a step needs the lock again after every system call, some hundred times a step. A bare loop beside steps of 17 ms
+makes them 60 ms long with this figure, 120 ms with 1 ms, and 450 ms with Python's own 5 ms.
 """
 
 EPILOG = """\b

@@ -21,7 +21,7 @@ from dbsp.io.pushed import Position
 from dbsp.logs.step_commands import ACCEPT_OUTPUT, DroppedRow
 
 Result = Callable[[Callable[[], Any], float | None], Any]
-"""Hands something to the event loop's thread, and waits for what it says."""
+"""A function that runs an action on the event loop's thread and waits for its result, at most so many seconds."""
 
 
 class Skips:

@@ -46,9 +46,9 @@ from dbsp.runtime.runtime import Runtime
 LOCK_FILE = "owner.lock"
 NUMBER_BYTES = 20
 LOOK_S = 1.0
-"""How often to look again at a coordinator that answers without holding the lock: an older version, or one that took over."""
+"""Seconds between two looks at a coordinator that responds without holding the lock: an older version, or one that took over."""
 LISTEN_S = 0.2
-"""How often to listen for heartbeats."""
+"""Seconds between two reads of the heartbeats."""
 
 
 class OwnerLock:
@@ -244,7 +244,7 @@ def prepare_start(config: Config, *, is_successor: bool = False) -> PreparedStar
         if is_successor or not isinstance(error, NoRoomError):
             runtime.close()
             raise
-        say(f"{config.pipeline.name}: {error.message}; they start when the turn of this standby comes")
+        say(f"{config.pipeline.name}: {error.message}; they start when this standby takes over")
     of, seconds = (ledger.run, plan.fingerprint), time.monotonic() - BEGUN_S
     return replace(prepared, of=of, runtime=runtime, seconds=seconds)
 

@@ -42,7 +42,7 @@ from dbsp.runtime.runtime import StepReport
 
 READY_S, RUNNING_S, END_S = 300.0, 120.0, 10.0
 ROOM_S = 30.0
-"""How long a successor waits for executors: those of a cluster with free cores start in some seconds."""
+"""Seconds that a successor waits for executors; a cluster with free cores starts them in some seconds."""
 READY, GO, RUNNING, FAILED, NO_ROOM = "ready", "go", "running", "failed", "no-room"
 PAIR = "pair"
 PR_SET_PDEATHSIG = 1

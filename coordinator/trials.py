@@ -25,7 +25,7 @@ from dbsp.logs.step_commands import DEADLY, DroppedRow, drop_command
 
 COMMAND = [sys.executable, "-P", "-m", "dbsp.coordinator.trial_child"]
 ROWS_MAX = 1000
-"""Most rows that are searched for; if more rows end a step, the rows are not the cause."""
+"""The most rows to search for; if more rows end a step, the rows are not the cause."""
 
 Place: TypeAlias = tuple[str, int, int]
 """Table, partition, offset."""

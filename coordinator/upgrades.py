@@ -49,7 +49,7 @@ IGNORED = frozenset({"letter log"})
 CLOSED = "the pipeline goes on; the other version can only continue from a backup of before the upgrade"
 Met = Callable[[states.State], Any]
 Copied = Callable[[], AbstractContextManager[ProofCopies]]
-"""Copy for a proof what the other version cannot read, until the block ends."""
+"""A function that opens a block in which a proof can use copies of the files that the other version cannot read."""
 UNHARMED = "repair what is installed, or install another version; the pipeline was not touched and goes on"
 
 
@@ -157,7 +157,7 @@ class Upgrades:
         self.sockets: Mapping[str, int] = {}
         """The listening sockets for a successor, by name."""
         self.prepared_s = 0.0
-        """How long this process took to load and to prepare its start."""
+        """The seconds that this process took to load and to prepare its start."""
         self._made_s, self._start_s = clock.monotonic_s(), 0.0
         self._config, self._clock, self._tell = config, clock, tell
         self._last_step_us = 0

@@ -57,7 +57,7 @@ from dbsp.store import CheckpointId, VersionInfo
 from dbsp.stored.levels import NEWEST
 
 LOOK_EVERY_S = 1.0
-"""Looking costs a few system calls for every open file, too much for every segment of every worker."""
+"""Seconds between two checks for replaced files: a check makes some system calls per file, too many for every segment."""
 
 _OPENED: dict[tuple[Any, ...], Any] = {}
 _LOCK = threading.RLock()

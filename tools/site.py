@@ -27,7 +27,7 @@ ROOT_PAGES = {
     "SECURITY.md": "security.md",
 }
 FOLDERS = {"examples/queries": "examples.md", "docs/concepts": "concepts/index.md"}
-"""Pages to which links to folders lead."""
+"""For each folder that pages link to, the page that its links lead to."""
 LINK = re.compile(r"(?<!!)\[([^\]]*)\]\((?!https?:|#|mailto:)([^)#\s]+)(#[^)]*)?\)")
 FENCED = re.compile(r"(^ *```.*?^ *```)", re.MULTILINE | re.DOTALL)
 HTML_ANCHOR = re.compile(r'<a id="([^"]+)"></a>')

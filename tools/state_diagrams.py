@@ -30,14 +30,14 @@ from dbsp.logs import StepRecord
 from dbsp.store import CheckpointId, VersionInfo
 
 STRATEGIES = (COLD, WARMUP, ICADD)
-"""Those that are explored: `redistribute` is the same to the machine as `icadd`."""
+"""The strategies that are explored; the machine treats `redistribute` as `icadd`."""
 PAGE = Path(__file__).parent.parent / "docs" / "states.md"
 WORKERS, GROWN, HOSTS = 1, 2, (("a", 1.0), ("b", 1.0))
 RECORDS_MAX = 2
 LABELS_MAX = 3
 """An arrow with more events than this has no text; the table has them all."""
 FAILURES = frozenset({"Failed", "Failed(fenced)", "Failed(rows)", "StopAsked(now)"})
-"""Events that may come in most states; an arrow with these alone is in the table only."""
+"""Events that may occur in most states; an arrow for these alone is only in the table."""
 
 Edges = dict[tuple[str, str], set[str]]
 

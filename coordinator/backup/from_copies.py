@@ -52,7 +52,7 @@ from dbsp.storage.copied_checkpoints import REMEDY, CheckpointName, CopiedCheckp
 from dbsp.stored.levels import NEWEST
 
 EPOCHS_ABOVE = 1000
-"""How far a restored pipeline's epochs begin above all others: a late owner raises its own with each rollback."""
+"""A restored pipeline's epochs begin this far above all others, since an old owner raises its own with each rollback."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -56,7 +56,7 @@ from dbsp.version import VERSION
 
 TRIES = 20
 ROOM_BYTES = 1 << 30
-"""How much a file may grow between its opening and its pin."""
+"""The most that a file may grow between its opening and its pin."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -29,7 +29,7 @@ from dbsp.errors import DbspError, UnavailableError
 
 COMMAND = [sys.executable, "-P", "-m", "dbsp.coordinator.backup.child"]
 PIN_S = 20.0
-"""Steps wait for a process that pins some files, which takes milliseconds."""
+"""The time limit of a pin, while which no step runs; it normally takes milliseconds."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

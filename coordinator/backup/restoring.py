@@ -34,9 +34,9 @@ from dbsp.plan.plan import Plan
 
 Report = Callable[[str, int], None]
 MARK = ".restored-from"
-"""File in the folder of the outputs' progress, which is moved first.
+"""The name of a file in the folder of the outputs' progress, which a restore puts in place before the data folder.
 
-It names the backup until the data folder is in place too.
+The file names the backup until the data folder is in place, too.
 """
 
 

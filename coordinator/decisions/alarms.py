@@ -1,7 +1,7 @@
 """Derive the alarms of a service, by a pure function of the observed condition of its parts.
 
-An alarm has a kind, a cause and the time since when the cause exists. The alarm exists as long as its cause. No
-decision of the machine depends on alarms. Module `running.watch` observes the parts and reports the alarms.
+An alarm has a kind, a cause, and the time at which the cause began. It ends when its cause ends. No decision of the
+machine depends on alarms. Module `running.watch` observes the parts and reports the alarms.
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ STEP_SLOW, COMMAND_SLOW, RECOVERING, HALTED, INPUT_WAITS, CLOCK_AHEAD, NOT_RELOA
 )  # fmt: skip
 KINDS = (STEP_SLOW, COMMAND_SLOW, RECOVERING, HALTED, INPUT_WAITS, CLOCK_AHEAD, NOT_RELOADED, COPIES_AWAY, ENDED)
 NOT_READY = frozenset({STEP_SLOW, COMMAND_SLOW, RECOVERING, HALTED, ENDED})
-"""Alarms during which no step is taken."""
+"""The alarms that mean that the service takes no steps."""
 STEP_SLOW_S, SLOWER = 8.0, 4.0
-"""A step is slow after so many seconds, and after so many times what the slowest of the last ones took."""
+"""A step is slow if it takes longer than 8 s, and longer than 4 times the slowest of the last `STEPS_KEPT` steps."""
 COMMAND_SLOW_S = 60.0
 RECOVERING_S = 8.0
 CLOCK_AHEAD_S = 5.0

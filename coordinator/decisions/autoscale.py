@@ -1,13 +1,13 @@
-"""Decide when to change the number of workers: a pure policy of measurements and time, off unless `[autoscale] enabled = true`.
+"""Decide when to change the number of workers, by a pure policy; it is off unless `[autoscale] enabled = true`.
 
-The policy looks at a window of samples; each has a step's latency and the rows that waited after the step. It doubles
+The policy uses a window of samples; each has a step's latency and the rows that waited after the step. It doubles
 the workers when most samples of the window are above a bound. It removes one worker when all samples are far below both
 bounds.
 
-After every change of the layout, whoever requested it, the policy makes no decision for a cool-down of `cooldown_s`. A
+After every change of the layout, by a user or by the policy, there is a cool-down of `cooldown_s` without a decision. A
 change also empties the window, because measurements with other workers do not count. A change is over when no state
 moves any more. The cool-down begins then, however long the warm-up or migration took, and the window stays empty
-meanwhile.
+until then.
 
 The time of the last change is in memory only. A start, a replay and a pause are no changes. After them the policy waits
 for a full window, without a cool-down. An exception: recovery ends in another layout than the last published one, or
@@ -17,8 +17,7 @@ Invariants:
 
 - The count stays between `workers_min` and `workers_max`.
 - Two decisions are at least `cooldown_s` apart, and so are a decision and the change of the layout before it. Only a
-  count
-  outside the bounds, to which a change has led, is corrected at once.
+  count outside the bounds, to which a change has led, is corrected at once.
 - Under a constant load the count does not oscillate. It shrinks only when the load per worker would still be below the
   bounds by the margin `SHRINK_SHARE`. So the smaller count gives no reason to grow.
 
@@ -32,16 +31,17 @@ from dataclasses import dataclass, field, replace
 from dbsp.errors import ConfigError
 
 GROW_SHARE = 0.5
-"""The part of the window that must be above a bound."""
+"""The policy adds workers if more than this share of the window's samples is above a bound."""
 SHRINK_SHARE = 0.5
-"""Highest load per worker after shrinking, as a share of the bounds."""
+"""The policy removes a worker only if the load would then be at most this share of the bounds."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AutoscaleSection:
     """The `[autoscale]` section of the settings: bounds of a step's latency and of the rows that wait unprocessed.
 
-    `hosts_command` gives hosts before a rescale, and takes back those that were left (`dbsp.coordinator.running.host_command`).
+    `hosts_command` is a program that provides hosts before a rescale, and takes back unused ones after it
+    (`dbsp.coordinator.running.host_command`).
     """
 
     enabled: bool = False

@@ -1,9 +1,9 @@
 """Decide whether this version of the engine may replay the steps that another version logged.
 
 A step record names the engine that logged and ran the step. Another version may compute something else from the same
-rows. So a replay under another version is refused, unless a user accepted it by command. Then the checksums of outputs
-still protect, as over every replay. An acceptance is durable before the first such step runs, and covers the steps that
-existed then. So a crash during the replay does not ask again, but a step that is logged later does.
+rows. So a replay under another version is refused, unless a user accepted it by command. The checksums of outputs are
+still compared, as in every replay. An acceptance is durable before the first such step runs, and covers the steps that
+existed then. So a restart after a crash during the replay needs no new acceptance, but a step that is logged later does.
 
 No I/O: `machine` decides by this module, and `preflight` predicts by it. Source: docs/concepts/rescale.md,
 docs/design/0022.

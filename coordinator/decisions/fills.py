@@ -1,7 +1,7 @@
 """The backfill step of a changed circuit: its number, its command, and when it is due.
 
 The change of the circuit notes the backfill in the ledger. It is the first step after the change, whatever else is
-requested. Once logged, the record of the step says everything, as for any other step. The note is dropped when no
+requested. Once logged, the step is fully described by its record, as any other step. The note is dropped when no
 version before the step can be opened any more.
 
 Source: design record 0024.
@@ -24,7 +24,7 @@ from dbsp.stored import stored
 class Fill:
     """The note of a backfill: step `step` runs with this command, without input, and no time passes in it.
 
-    `old` says how views are read that the step fills, and that had rows before (`dbsp.plan.stored_views`).
+    `old` describes the views that the step fills and that had rows before: how to read these rows (`dbsp.plan.stored_views`).
     """
 
     step: int

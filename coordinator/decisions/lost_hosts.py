@@ -1,7 +1,7 @@
 """Choose new hosts for the workers of hosts that are lost for ever, and of disks that are lost while their hosts answer.
 
-Law: a worker whose host answers and whose disk is there stays where it is, so the fewest workers move. The moved workers are
-spread over the hosts that are left, by their weights. Shards keep their owners: only the host of a worker changes.
+**Law** a worker whose host answers and whose disk is there stays where it is, so the fewest workers move. The moved workers
+are spread over the remaining hosts, by their weights. Shards keep their owners: only the host of a worker changes.
 
 Source: docs/design/0049-lost-hosts.md.
 """

@@ -314,7 +314,7 @@ def _replay(facts: states.Facts, records: tuple[StepRecord, ...]) -> Answer:
         return _between_steps(facts, None)
     if records[0].step != facts.next_step:
         found = records[0].step
-        message = f"the step log does not go on where the checkpoint ends: step={facts.next_step} found={found}"
+        message = f"the step log does not continue at the step of the checkpoint: step={facts.next_step} found={found}"
         return _broken(facts, "data", message)
     halt = facts.halt
     if halt is not None and halt.step == records[0].step:
@@ -418,7 +418,7 @@ def _idle(facts: states.Facts) -> Answer:
 
 
 def _at_rest(facts: states.Facts, ahead: StepRecord | None) -> Answer:
-    """Return the next command towards a published checkpoint of all steps, at which a stop, upgrade or rescale begins.
+    """Return the next command on the way to a published checkpoint of all steps, at which a stop, upgrade or rescale begins.
 
     A checkpoint in flight is awaited first. If this process ends, no step is logged above the checkpoint, so that any
     version of the engine may continue.
@@ -436,7 +436,7 @@ def _at_rest(facts: states.Facts, ahead: StepRecord | None) -> Answer:
         return rescaling.switch(facts, facts.warming, ahead)
     if facts.requested.rescale is not None:
         return rescaling.begin_cold(facts, facts.requested.rescale)
-    raise InternalError(f"all is at rest, and nobody asked for it: facts={facts}")
+    raise InternalError(f"a checkpoint of all steps is published, and no request needs it: facts={facts}")
 
 
 def _running(state: states.Running, event: events.Event) -> Answer:

@@ -1,4 +1,4 @@
-"""The decisions about a migration: state that moves key by key in the steps, by `icadd` or `redistribute`.
+"""The decisions about a migration, in which steps move the state key by key (`icadd` or `redistribute`).
 
 A migration is prepared as a warm-up that copies nothing, for the sake of its checkpoints. At the switch the state is
 sliced into a version of a layout that has the workers of both sides. In this layout all shards still belong to their
@@ -8,9 +8,8 @@ published, the workers that left are removed.
 
 Invariants kept here:
 
-- A migration plan (`MigrationPlan`) is logged before its first step, and a version in its layout is published. So a crash at
-  any later
-  point finds both layouts (2, 3).
+- A migration plan (`MigrationPlan`) is logged before its first step, and a version in its layout is published. So a crash
+  at any later point finds both layouts (2, 3).
 - A step runs in the layouts of its own record, whatever was logged later (9).
 - No other rescale begins before the last worker that left is removed (12).
 

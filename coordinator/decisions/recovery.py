@@ -18,7 +18,7 @@ from dbsp.layout import Layout, homes, is_balanced
 from dbsp.store import CheckpointId, VersionInfo
 
 PASSING = frozenset({UnavailableError.code, AwayError.code, OverloadedError.code, CapacityError.code})
-"""Kinds of errors that waiting may cure. Any other kind is tried once more, as a rollback makes all workers anew."""
+"""Kinds of errors that may pass with time. Another error gets one retry, because a rollback creates all workers anew."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -94,9 +94,9 @@ def learned(facts: states.Facts, standing: events.LedgerState) -> states.Facts:
 
 
 def counted(facts: states.Facts, seen: Mapping[str, tuple[int, ...]] | None) -> Mapping[str, tuple[int, ...]] | None:
-    """Return the rows of each input partition, by those that were `seen` now.
+    """Return the recent rows of each input partition; `seen` are those that were counted now.
 
-    A requested rescale goes on with the rows of its request, as after a restart none are known; newer partitions have none.
+    A requested rescale keeps the rows of its request, because after a restart no rows are counted; newer partitions have 0.
     """
     asked = facts.partitions or {}
     if facts.requested.rescale is None or not any(any(rows) for rows in asked.values()):

@@ -21,8 +21,7 @@ Invariants kept here:
 - While a round reads a version, no second newer version is begun, so that the version stays openable (12).
 - Nothing that is copied ahead is part of any version before the switch (3).
 - A rollback, a stop, an upgrade, a cancellation and another request each end a warm-up. The commands that remove a
-  worker that
-  left also remove what the warm-up has made.
+  worker that left also remove what the warm-up has made.
 
 Source: docs/concepts/rescale.md ("KIP-441"); design records 0014 and 0015.
 """
@@ -287,7 +286,7 @@ def reads_older(facts: states.Facts) -> bool:
     return warming is not None and not warming.ended and warming.version < facts.version
 
 
-# --- taking it back -------------------------------------------------------------------------------------------------
+# --- cancellation ---------------------------------------------------------------------------------------------------
 
 
 def _cancel(facts: states.Facts, ahead: StepRecord | None) -> Answer:
@@ -346,7 +345,7 @@ def without_warming(facts: states.Facts) -> states.Facts:
     return replace(facts, requested=replace(facts.requested, rescale=warming.workers, strategy=warming.strategy))
 
 
-# --- what all of them need ------------------------------------------------------------------------------------------
+# --- helpers of all strategies --------------------------------------------------------------------------------------
 
 
 def asked(facts: states.Facts, event: events.RescaleAsked, *, ending: bool) -> states.Facts:

@@ -131,10 +131,9 @@ class Facts:
     - `migration_plan` is the migration plan in use, which moves `keys_per_step` keys of every owner in each step.
     - `migration_plans` are all logged migration plans, by the version of the layout their steps run in.
     - `engine` is the version of the engine that runs. It replays steps of other versions if the ledger has `accepted`
-      them, and
-      accepts now the steps of the versions in `accepting`.
-    - `failures` are in a row, up to step `failed_step`; `copy_failures` are failed copies since a version was
-      published.
+      them; this start also accepts the steps of the versions in `accepting`.
+    - `failures` counts the failures in a row, the last of them at step `failed_step`; `copy_failures` counts the
+      failed copies since a version was published.
     - `aways` counts the failures in a row because an external system was away.
     - `failed_as` identifies the last failure that waiting does not cure.
     - `fill` is the backfill step, the first step after a change of the circuit.

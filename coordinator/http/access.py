@@ -19,10 +19,10 @@ from dbsp.coordinator.http.refusals import refuse
 from dbsp.coordinator.http.tokens import Tokens, allowing
 
 PUBLIC = frozenset({*(("GET", path) for path in CONSOLE), ("GET", "/healthz"), ("GET", "/readyz")})
-"""The files of the console hold nothing of the pipeline: the page asks for the token, and sends it with every request."""
+"""The requests that need no token. The console's files contain no data: its page asks the user for the token."""
 HOST = re.compile(rb"(?:localhost|127\.0\.0\.1|\[::1\])(?::[0-9]{1,5})?", re.IGNORECASE)
 FOREIGN = (b"cross-site", b"same-site")
-"""Another port of localhost is another origin of the same site: `same-site` is a page of another program."""
+"""Values of `Sec-Fetch-Site` that are refused. Another port of localhost is `same-site`, but a page of another program."""
 BEARER = b"bearer "
 
 Headers = Sequence[tuple[bytes, bytes]]
@@ -71,8 +71,10 @@ def _refused_by_origin(found: Mapping[bytes, list[bytes]], scheme: str, method: 
     for origin in found.get(b"origin", []):
         if origin.lower() != own:
             shown = ascii(origin.decode("latin-1"))[1:-1][:80]
-            return refuse(403, "forbidden", f"a page of another site may not ask: origin={shown}", "set a token")
+            return refuse(
+                403, "forbidden", f"requests from pages of other sites are refused: origin={shown}", "set a token"
+            )
     links_here = method == "GET" and found.get(b"sec-fetch-mode") == [b"navigate"]
     if not links_here and any(site in FOREIGN for site in found.get(b"sec-fetch-site", [])):
-        return refuse(403, "forbidden", "a page of another site may not ask", "set a token")
+        return refuse(403, "forbidden", "requests from pages of other sites are refused", "set a token")
     return None

@@ -204,7 +204,7 @@ def _add_figures(app: FastAPI, service: Service, lanes: Lanes) -> None:
     async def layout() -> Response:
         return await lane.run(lambda: JSONResponse(plain(service.layout_status())))
 
-    @app.get("/v1/completion", summary="How far one row has come: durable, processed, delivered")
+    @app.get("/v1/completion", summary="The progress of one row: durable, processed, delivered")
     async def completion(table: str, partition: int = 0, offset: int = Query(ge=0)) -> Response:
         return await lane.run(lambda: JSONResponse(asdict(service.completion(table, partition, offset))))
 

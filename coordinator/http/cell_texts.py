@@ -23,7 +23,7 @@ from dbsp.zset.calendar import counts_days, outside
 from dbsp.zset.schema import DATE, FLOAT64, STRING, TIME, TIMESTAMP, TIMESTAMP_UTC
 
 TEXT_ROWS, TEXT_BYTES = 5_000, 1 << 26
-"""Rows and bytes whose texts are made at a time.
+"""The most rows and bytes of one portion of texts.
 
 An array of texts holds 2 GiB, and escapes take up to six characters. Between two portions a step can begin.
 """

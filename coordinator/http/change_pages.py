@@ -17,7 +17,7 @@ from dbsp.coordinator.http.lanes import Lane
 from dbsp.coordinator.serving.reads import Reads
 
 Key = tuple[int, str, int, int, bool]
-"""Epoch, view, first step, the bound of rows, and whether the reader continues where a view began anew."""
+"""Epoch, view, first step, bound of rows, and whether the reader accepts that the view began anew."""
 
 
 class ChangePage(Protocol):

@@ -106,7 +106,7 @@ class _Reader:
 
 _LAST_EVENT = {
     "name": LAST_EVENT_HEADER, "in": "header", "required": False, "schema": {"type": "integer", "minimum": 0},
-    "description": "the step of the last event: the stream goes on behind it",
+    "description": "the step of the last event: the stream continues after it",
 }  # fmt: skip
 
 

@@ -39,12 +39,12 @@ from dbsp.coordinator.http.section import CONNECTIONS_MIN, HttpSection
 from dbsp.errors import ConfigError
 
 ACCEPTED_AT_ONCE = 64
-"""Connections that one turn of the event loop accepts."""
+"""The most connections that one turn of the event loop accepts."""
 ENGINE_SHARE = 0.5
-"""The part of the table of descriptors that is the engine's."""
+"""The share of the table of file descriptors that is kept for the engine."""
 DESCRIPTORS_WANTED = 65_536
 FIGURES_PLACES = 16
-"""Connections at least that are left for status, health and metrics."""
+"""The number of connections that are kept for status, health and metrics."""
 STALLED_S = 60.0
 HEAD_BYTES_MAX = 64 << 10
 TOO_LARGE_STATUS = HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE.value
@@ -64,7 +64,7 @@ def _last_response(status: HTTPStatus, code: str, message: str, hint: str | None
 FULL = _last_response(
     HTTPStatus.SERVICE_UNAVAILABLE, "overloaded", "too many connections", "ask again later", "Retry-After: 1"
 )
-LATE = _last_response(HTTPStatus.REQUEST_TIMEOUT, "unavailable", "the head of the request did not come in time", None)
+LATE = _last_response(HTTPStatus.REQUEST_TIMEOUT, "unavailable", "the head of the request did not arrive in time", None)
 TOO_LARGE = _last_response(
     HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE, "config",
     f"the head of the request, with its address, is longer than {HEAD_BYTES_MAX} bytes", "send a long query as a body",

@@ -12,7 +12,7 @@ from dbsp.coordinator.http.row_texts import step_json
 from dbsp.coordinator.serving.reads import Reads
 
 KEPT_CHARS_MAX = 16 << 20
-"""The bound of the kept texts, all views together."""
+"""The most characters of cached pages, for all views together."""
 
 
 @dataclass(frozen=True, slots=True)

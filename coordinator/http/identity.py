@@ -17,7 +17,7 @@ from dbsp.errors import ConfigError, DataError
 from dbsp.processes import notes_of_others
 
 OTHER = "another pipeline answers there"
-"""How the error begins."""
+"""The beginning of the error's message."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -74,4 +74,4 @@ class Lanes:
         )  # fmt: skip
         self.decisions = Lane("decisions", threads=16, waiting_max=0, hint="wait for those that are under way")
         self.turns = Lane("decisions", threads=8, waiting_max=64)
-        """Decisions that end or undo another one: they never wait for it."""
+        """The lane of decisions that end or undo another decision, and so must never wait for it."""

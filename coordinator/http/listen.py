@@ -29,7 +29,7 @@ from dbsp.errors import ConfigError, UnavailableError
 
 STOP_TIMEOUT_S = 10.0
 QUEUE = 1024
-"""Connections that wait to be accepted."""
+"""The most connections that wait to be accepted."""
 
 
 def bind(section: HttpSection, inherited: int | None = None) -> Gate:

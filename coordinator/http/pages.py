@@ -26,7 +26,7 @@ ONLY_ITSELF = (
     "default-src 'none'; script-src 'self'; style-src 'self'; img-src data:; connect-src 'self'; base-uri 'none';"
     " form-action 'none'; frame-ancestors 'none'"
 )
-"""The console loads its own files and connects only to its service."""
+"""The content security policy of the pages: they load their own files and connect only to their service."""
 KEPT_APART = {"Content-Security-Policy": ONLY_ITSELF, "X-Frame-Options": "DENY", "Cache-Control": "no-cache"}
 
 

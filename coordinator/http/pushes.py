@@ -22,9 +22,9 @@ from dbsp.io.pushed import Position, Producer, PushBounds
 from dbsp.io.texts import decode_csv
 
 OTHER_KINDS = ("multipart/", "application/vnd.", "application/avro", "application/gzip", "application/zip")
-"""Bodies that are surely no JSON: read as that, each line would be a bad row."""
+"""Content types that are refused, because each line of such a body would become a bad row of JSON."""
 CSV_KINDS = {CSV: ",", TSV: "\t"}
-"""The kinds of texts with a header, and the delimiter of each."""
+"""The delimiter of each kind of text with a header."""
 PRODUCER_HEADER, SEQUENCE_HEADER = "Dbsp-Producer", "Dbsp-Sequence"
 BAD_ROWS_SHOWN_MAX = 20
 Patience = Annotated[float, Query(ge=0, le=86_400, allow_inf_nan=False)]

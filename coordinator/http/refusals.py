@@ -22,7 +22,7 @@ REASONS = {
     404: "There is no such thing",
     405: "Not by this method",
     406: "No kind of body that `Accept` takes is offered here",
-    408: "The rest of the body did not come in time",
+    408: "The rest of the body did not arrive in time",
     409: "Another coordinator, or another version of dbsp, has the pipeline",
     413: "A named limit was reached",
     416: "The steps were dropped, or never taken, or the view began anew (`code` is `anew`)",

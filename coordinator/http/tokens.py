@@ -18,9 +18,7 @@ from dbsp.reloading import Reloadable
 READ, INGEST, ADMIN = SCOPES
 PUSH = re.compile(r"/v1/tables/[^/]+/rows|/v1/transactions")
 FOR_ADMINS = frozenset({"/v1/logs", "/v1/settings"})
-"""Addresses that a reader of results does not need: they show folders of the host, addresses of other systems,
-tracebacks.
-"""
+"""Paths that only the scope `admin` allows: they show folders of the host, addresses of other systems, and tracebacks."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -266,6 +266,6 @@ def _as_csv(read: ViewRead, limit: int | None) -> Iterator[bytes]:
 
 
 ROWS: Mapping[str, Callable[[ViewRead, int | None], Iterator[bytes]]] = {JSON: _as_json, ARROW: _as_arrow, CSV: _as_csv}
-"""The kinds of body of a view."""
+"""The function that renders a view, by the kind of body."""
 STREAMED: Mapping[str, Callable[[Tables], Iterator[bytes]]] = {ARROW: _as_arrow, CSV: as_csv, JSON_LINES: as_json_lines}
-"""How the result of a query is sent, by the kind that `Accept` asks for."""
+"""The function that renders the result of a query of any size, by the kind of body."""

@@ -36,7 +36,7 @@ from dbsp.errors import PositionError
 
 PAGE_ROWS = 10_000
 KEPT_BYTES_MAX = 16 << 20
-"""The bound of the pages that wait for further followers, all views together."""
+"""The most bytes of pages that are cached for further followers, for all views together."""
 ENDED, OUT_OF_REACH = "57P01", "55000"
 Condition: TypeAlias = Callable[[], bool]
 
@@ -83,8 +83,8 @@ class Follow(RowsOfView):
         super().__init__(shared.held, followed_schema(columns, progress=asked.progress), SUBSCRIBE)
         if asked.snapshot and asked.as_of is None and self._view not in shared.service.views():
             raise PostgresRefusal(
-                NOT_SUPPORTED, f"the view is not materialized, so its rows cannot come first: view={self._view}",
-                "write WITH (SNAPSHOT = false) for what comes from now on, or AS OF 0 for all changes that are kept",
+                NOT_SUPPORTED, f"the view is not materialized, so there is no snapshot of its rows: view={self._view}",
+                "write WITH (SNAPSHOT = false) for the changes from now on, or AS OF 0 for all changes that are kept",
             )  # fmt: skip
         self._at: int | None = None
         self._fresh = True

@@ -236,7 +236,7 @@ class _Reader:
 
     def end(self) -> None:
         if self._at != len(self._body):
-            raise ProtocolError(f"bytes behind a message: bytes={len(self._body) - self._at}")
+            raise ProtocolError(f"bytes after a message: bytes={len(self._body) - self._at}")
 
 
 # --- what the service sends -----------------------------------------------------------------------------------------

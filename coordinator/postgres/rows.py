@@ -24,7 +24,7 @@ from dbsp.coordinator.query.pg_types import PgType, type_of
 NULL = -1
 ROWS_AT_ONCE = 4096
 DATE_SHIFT_DAYS = 10_957
-"""From 1970 to 2000, where PostgreSQL's dates begin."""
+"""Days from 1970, where Arrow's dates begin, to 2000, where PostgreSQL's begin."""
 TIME_SHIFT_US = DATE_SHIFT_DAYS * 86_400 * 1_000_000
 NUMERIC_BASE, NUMERIC_DIGITS = 10_000, 4
 _NUMERIC_NEGATIVE = 0x4000
@@ -208,7 +208,7 @@ _FIXED: Mapping[PgType, tuple[int, str]] = {
     t.FLOAT8: (0, ">f8"), t.DATE: (-DATE_SHIFT_DAYS, ">i4"), t.TIME: (0, ">i8"), t.TIMESTAMP: (-TIME_SHIFT_US, ">i8"),
     t.TIMESTAMPTZ: (-TIME_SHIFT_US, ">i8"),
 }  # fmt: skip
-"""Types whose values are numbers of a fixed width: what is added to Arrow's number, and the bytes."""
+"""For each type whose values are numbers of a fixed width: the number to add to Arrow's, and the width in bytes."""
 
 
 def _numbers(array: pa.Array, type_: PgType) -> np.ndarray[Any, Any]:

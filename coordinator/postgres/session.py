@@ -62,7 +62,7 @@ class PostgresSession:
         except (Gone, OSError):
             pass
         except TimeoutError:
-            self._say_last("57014", "the startup did not come in time")
+            self._say_last("57014", "the startup message did not arrive in time")
         except ProtocolError as error:
             self._say_last("08P01", str(error))
         except PostgresRefusal as refusal:

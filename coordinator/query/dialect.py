@@ -34,14 +34,14 @@ from dbsp.errors import ConfigError
 PUBLIC = "public"
 CATALOGS = ("pg_catalog", "information_schema")
 SETTINGS = ("SET integer_division = true", "SET default_null_order = 'nulls_last_on_asc_first_on_desc'")
-"""Where PostgreSQL's meaning of the same words differs: `1/2` is 0, and nulls are larger than every value."""
+"""DuckDB's settings that give the same SQL PostgreSQL's meaning: `1/2` is 0, and nulls are larger than every value."""
 KNOWN_RELATIONS: Mapping[str, int] = {
     "pg_class": 1259, "pg_type": 1247, "pg_proc": 1255, "pg_attribute": 1249, "pg_namespace": 2615, "pg_database": 1262,
     "pg_constraint": 2606, "pg_trigger": 2620, "pg_rewrite": 2618, "pg_attrdef": 2604, "pg_index": 2610,
     "pg_description": 2609, "pg_authid": 1260, "pg_extension": 3079, "pg_language": 2612, "pg_operator": 2617,
     "pg_tablespace": 1213, "pg_foreign_server": 1417, "pg_foreign_data_wrapper": 2328, "pg_event_trigger": 3466,
 }  # fmt: skip
-"""The numbers of catalogs, which tools name as `'pg_class'::regclass`."""
+"""The numbers of the catalog relations, to which tools refer as `'pg_class'::regclass`."""
 LOOKUPS: Mapping[str, tuple[str, str, str]] = {
     "regclass": ("pg_catalog.pg_class", "relname", "oid"),
     "regtype": ("pg_catalog.pg_type", "typname", "oid"),
@@ -61,7 +61,7 @@ TYPES: Mapping[str, str] = {
 """Types that DuckDB lacks, and the types that replace them."""
 BIGINT = "bigint"
 ONE_ROW_SOURCES = frozenset({"string_to_array", "current_setting"})
-"""Functions that tools write in FROM, where each is one row with one column."""
+"""Scalar functions that tools write in FROM, where each gives one row with one column."""
 NUMERIC = frozenset({"numeric", "decimal"})
 USUAL_DECIMAL, DIGITS_MAX = "decimal(38, 10)", 38
 PLAIN_NUMBER = re.compile(r"[+-]?(\d*)(?:\.(\d*))?", re.ASCII)

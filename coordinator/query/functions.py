@@ -13,13 +13,13 @@ CONSTANTS: Mapping[str, str] = {
     "current_database": "current_database", "current_catalog": "current_database", "current_schema": "current_schema",
     "current_user": "current_user", "session_user": "current_user", "user": "current_user", "version": "version",
 }  # fmt: skip
-"""Functions that are values of the session."""
+"""Functions whose result is a fact of the session, by the expression that replaces the call."""
 
 RENAMED: Mapping[str, str] = {
     "json_build_object": "json_object", "jsonb_build_object": "json_object", "json_build_array": "json_array",
     "json_agg": "json_group_array", "jsonb_agg": "json_group_array", "regexp_like": "regexp_matches",
 }  # fmt: skip
-"""Functions that DuckDB has by another name."""
+"""PostgreSQL's functions that DuckDB has under another name."""
 
 
 def _cases(pairs: Mapping[object, object], subject: str, other: str) -> str:
@@ -163,4 +163,4 @@ def renamed(name: str) -> str:
 MACROS: Mapping[str, str] = {
     name: f"CREATE MACRO {renamed(name)} {', '.join(bodies)}" for name, bodies in _BODIES.items()
 }
-"""The statement that makes each."""
+"""PostgreSQL's functions that DuckDB lacks, by the statement that defines each as a macro."""

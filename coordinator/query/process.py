@@ -31,7 +31,7 @@ KILL_AFTER_S = 2.0
 COMMAND = [sys.executable, "-P", "-m", "dbsp.coordinator.query.child"]
 
 Given: TypeAlias = pa.Table | Iterator[pa.Table]
-"""The rows of a view: all that are needed, or pieces from which the view's sieve keeps what is needed."""
+"""The needed rows of a view as one table, or all its rows in pieces, from which the view's sieve takes the needed ones."""
 Read: TypeAlias = Callable[[Mapping[str, Needed]], AbstractContextManager[Mapping[str, Given]]]
 
 

@@ -34,13 +34,13 @@ PLAIN = frozenset(
         "OPERATOR_IS_NOT_NULL", "OPERATOR_COALESCE", "ARRAY_EXTRACT", "STRUCT_EXTRACT", "ARRAY_SLICE",
     }
 )  # fmt: skip
-"""Expressions whose value depends on one row alone, if that of their parts does."""
+"""Kinds of expressions whose value depends on one row alone, provided that the values of their parts do."""
 CLOCKS = frozenset({"age"})
-"""Functions that read the clock with fewer arguments, and have forms that do not."""
+"""Functions that DuckDB does not call volatile, although their form with fewer arguments reads the clock."""
 PLACE = "place of the row"
-"""The column that a piece has besides those of the view."""
+"""The name of the column that is added to a piece: the row's place."""
 RESIFTED_ROWS = 65_536
-"""Rows that are kept beyond the first ones of an order before they are sorted again."""
+"""For ORDER BY with LIMIT: the rows that may be kept beyond the limit before they are sorted and cut again."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

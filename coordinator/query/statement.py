@@ -34,18 +34,20 @@ TABLE_FUNCTIONS = frozenset({"range", "generate_series", "unnest"})
 RECURSIVE = "RECURSIVE_CTE_NODE"
 QUERY_NODES = frozenset({"SELECT_NODE", "SET_OPERATION_NODE", RECURSIVE})
 PORTION_ROWS = 16_384
-"""Most rows of a portion of a result."""
+"""The most rows in one portion of a result."""
 STATEMENT_CHARS_MAX = 100_000
 WEIGHT = "weight"
 CATALOGS = ("pg_catalog.", "information_schema.")
-"""How the names of relations begin that are no views."""
+"""The prefixes of relations that are no views."""
 PARAMETERS = b"parameters"
-"""Where the metadata of a description has the types of the statement's parameters."""
+"""The key of the parameters' types in the metadata of a statement's description."""
 UNSOUND_REWRITES = "common_subplan"
-"""Optimizers of DuckDB 2.0.0 that are switched off, since they change answers: two parts of a UNION ALL that read the same join
-with other columns of it may get each other's (duckdb/duckdb#25819 and its like)."""
+"""Optimizers of DuckDB 2.0.0 that are switched off, because they give wrong results.
+
+Two parts of a UNION ALL that read different columns of the same join may get each other's (duckdb/duckdb#25819 and similar).
+"""
 EMPTY_REWRITES = "statistics_propagation,empty_result_pullup"
-"""Optimizers that replace what reads a table without rows: a plan is made over such tables."""
+"""Optimizers that remove the reads of empty tables. They are off for EXPLAIN, whose plan is made over empty tables."""
 PLAN = "EXPLAIN"
 NO_ROWS = "~0 rows"
 _ONLY_NO_ROWS = re.compile(rf"\W*({NO_ROWS}\W*)+")
@@ -127,7 +129,7 @@ def parts_of(sql: str, views: Sequence[str], unread: Unreadable = READABLE_ALL) 
         except RecursionError:
             raise ConfigError("the statement is nested too deep to be checked", "write it with fewer levels") from None
         if tree.get("error"):
-            raise ConfigError(f"not a statement that can be checked: {tree.get('error_message')}", "write one SELECT")
+            raise ConfigError(f"the statement cannot be parsed: {tree.get('error_message')}", "write one SELECT")
         _check_functions(nodes)
         statement, trees = tree["statements"][0]["node"], [node.tree for node in nodes]
         found = needed_parts(statement, trees, _tables(nodes, views, unread))
@@ -302,7 +304,7 @@ LIST_VIEWS = (
     "`coordinator status` and GET /v1/views name the views; SELECT * FROM <view> LIMIT 0 shows the columns of one"
 )
 HINTS = {"show": LIST_VIEWS, "describe": LIST_VIEWS, "desc": LIST_VIEWS}
-"""What helps in place of statements that other databases have."""
+"""The hint for a statement that other databases have, by its first word."""
 
 
 def _check_kind(connection: duckdb.DuckDBPyConnection, sql: str) -> None:

@@ -76,7 +76,7 @@ class Checkpoints:
         self._copying: CheckpointCopy | None = None
         self._floors: list[tuple[float, int, Positions]] = []
         self.rollback_until_us: int | None = None
-        """Until when the version of dbsp before can continue; any thread may read it."""
+        """The time until which the previous version of dbsp can continue from here; any thread may read it."""
 
     def note_window(self, ledger: Ledger) -> None:
         """Store the end of the rollback window, from the ledger of an opened or published version."""

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 SKIP_S = 60.0
 TIMEOUT_S = 5.0
-"""A start or a stop waits for brokers at most this many seconds."""
+"""The most seconds that a start or a stop waits for brokers."""
 
 
 class TopicCopies:

@@ -28,7 +28,7 @@ from dbsp.runtime.copying import AWAY_RETRY_S
 from dbsp.runtime.runtime import BehindOrder, CopiesBehind, Runtime, TellsCopyTrouble
 
 CLOSE_S = 60.0
-"""How long a close waits for a place that does not answer: longer than its requests take."""
+"""The most seconds that a close waits for a place that does not respond: longer than the time limit of a request."""
 
 Change = Callable[[Callable[[Ledger], Ledger]], Ledger]
 
@@ -172,7 +172,7 @@ class CopyingBehind:
         """Yield the ledger and the logs, which stay open within the block."""
         with self._using:
             if ended.is_set():
-                raise UnavailableError("the copying was ended")
+                raise UnavailableError("the copying was stopped")
             yield
 
     def _note(self, ended: threading.Event, error: DbspError) -> None:
@@ -204,7 +204,7 @@ class CopyingBehind:
                     raise
                 self._note(ended, error)
                 if ended.wait(AWAY_RETRY_S):
-                    raise UnavailableError("the copying was ended") from error
+                    raise UnavailableError("the copying was stopped") from error
 
     def _order(self, ledger: Ledger, epoch: int) -> BehindOrder:
         """Return the order to copy the published version of a ledger of this epoch."""

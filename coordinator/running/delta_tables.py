@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 ROWS_A_COMMIT = 1_000_000
 COMMITS_A_TIDYING = 100
 QUIET_STEPS_MAX = 1_000
-"""A table that nothing changes says after so many steps how far it is, so that dropped steps are not missed."""
+"""After this many steps without a change, a table's position is written, so that it never refers to dropped steps."""
 
 
 class Pipeline(Protocol):

@@ -41,7 +41,7 @@ SETTLED = (states.Running, states.Paused, states.Halted)
 RENEW_AFTER_FAILURES = 2
 OWNER_CHECK_S = 1.0
 REST_BY_LOOK, REST_S_MIN, REST_S_MAX = 4, 0.02, 0.1
-"""Pause between two looks for input: this many times as long as a look takes, within these bounds.
+"""The pause between two looks for input: 4 times as long as a look takes, but 0.02 to 0.1 s.
 
 Many partitions mean many requests.
 """
@@ -65,7 +65,7 @@ class _Watch:
 
 
 _WITHOUT_NEW_STEPS = (states.Starting, states.Recovering, states.Replaying, states.Paused, states.Halted)
-"""States in which autoscale learns nothing."""
+"""States in which no new step runs, so that autoscale gets no samples."""
 
 
 class EventLoop:
@@ -93,12 +93,12 @@ class EventLoop:
         section = settings.autoscale
         self._hosts = HostCommand(section.hosts_command, section.hosts_timeout_s, self._wake.set)
         self._left: frozenset[str] = frozenset()
-        """The hosts on offer before the rescale of autoscale: those that it leaves are given back."""
+        """The hosts on offer before the rescale of autoscale; `hosts_command` takes back those that are then unused."""
         self._backfills = False
         self.backfill_begins: Callable[[Runtime, states.Facts], None] = lambda _runtime, _facts: None
-        """Called before the backfill step runs, for the first time or again: no question is answered while it runs."""
+        """Called before each run of the backfill step: while it runs, the event loop answers no request to read."""
         self.backfill_ends: Callable[[], None] = lambda: None
-        """Called when the backfill step is done, or does not go on."""
+        """Called when the backfill step is done, or was given up."""
         self.runner.woken = self._wake.set
 
     def begin_with_rescale(self, workers: int, strategy: str = COLD) -> None:

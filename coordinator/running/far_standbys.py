@@ -36,11 +36,11 @@ from dbsp.store import CheckpointId, VersionInfo
 
 T = TypeVar("T")
 Place = tuple[int, str]
-"""A worker and the host of a standby of it."""
+"""A worker, and the host of one of its standbys."""
 
 RETRY_S = 1.0
 FAILURES_MAX = 3
-"""A following that fails so often, while all its hosts answer, is given up."""
+"""A standby is given up after this many failures while all its hosts respond."""
 
 
 class Beside(Protocol):
@@ -105,7 +105,7 @@ class FarStandbys:
         self._deleted: set[Place] = set()
         self._unwritable: frozenset[str] = frozenset()
         self.trouble: str | None = None
-        """Why the standbys cannot follow now; any thread may read it."""
+        """Why the standbys cannot be updated now; None if they can. Any thread may read it."""
 
     @property
     def status(self) -> dict[str, Any]:

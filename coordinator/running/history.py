@@ -48,12 +48,12 @@ POINT_S: Final = 5
 POINTS_MAX: Final = 720
 EVENTS_MAX: Final = 200
 ERRORS = (CommandFailed, RolledBack, BackupFailed, AutoscaleFailed, CopyFailed, DeltaFailed, BugFound, StepDied)
-"""Notices that count as errors."""
+"""The notices that the history counts as errors."""
 NOTABLE = (
     *ERRORS, AlarmRaised, AlarmOver, Autoscaled, BackupMade, CopyWorks, DecisionLogged, DeltaWritten, InputRefused,
     MigrationBegun, RescaleMoved, Upgraded, WorkersRestored,
 )  # fmt: skip
-"""Notices that the list of events has; checkpoints have a list of their own, because there are so many."""
+"""The notices in the list of events; checkpoints are so many that they have a list of their own."""
 SUMS = ("steps", "rows_in", "rows_out", "dead_letters", "errors")
 LEVELS = ("lag_rows", "state_bytes", "state")
 

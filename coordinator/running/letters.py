@@ -31,7 +31,7 @@ from dbsp.steps.timing import LATE
 BY_CONTENT = "operators know rows by their content, without their place in the input"
 NO_NODE = "the circuit has no such node any more"
 IN_STATUS = ("position", "step", "code", "table_name", "partition", "row_offset", "unplaced", "node", "reason")
-"""The columns of the letters that the status names."""
+"""The columns of the letters in the status."""
 CHANGED = pa.schema([
     ("code", pa.string()), ("table_name", pa.string()), ("partition", pa.int32()), ("row_offset", pa.int64()),
     ("unplaced", pa.string()), ("node", pa.string()), ("reason", pa.string()), ("text", pa.string()),
@@ -39,10 +39,10 @@ CHANGED = pa.schema([
 """The columns of the letters in changes."""
 CHANGED_ROWS = CHANGED.append(pa.field("weight", pa.int64()))
 NEWEST = 3
-"""How many reasons the status names; it looks for them in so many of the newest steps, and so many letters of each."""
+"""The most reasons in the status, the most steps in which they are looked up, and the most letters of each step."""
 STEPS_LOOKED_AT, LETTERS_LOOKED_AT = 5, 1_000
 HELD_BYTES_MAX = 32 << 20
-"""Letters of this size stay in memory between two questions."""
+"""Letters of at most this size stay in memory between two queries."""
 
 
 class KeepsLetters(Protocol):

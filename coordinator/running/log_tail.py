@@ -10,7 +10,7 @@ from typing import Any
 
 BLOCK_BYTES = 1 << 16
 READ_BYTES_MAX = 32 << 20
-"""How much of the log one call reads at most: a text that is in no line must not make it read gigabytes."""
+"""The most bytes of the log that one call reads, even if no line contains the wanted text."""
 
 
 def last_events(path: Path, files_kept: int, count: int, contains: str = "") -> list[dict[str, Any]]:

@@ -33,4 +33,4 @@ class LoopSettings:
     hosts: Offered | None = None
     standbys: StandbyRule = field(default_factory=StandbyRule)
     has_remote_state: bool = False
-    """Whether the workers' databases are open in other processes alone, as on Spark."""
+    """Whether only other processes have the workers' databases open, as on Spark."""

@@ -21,7 +21,7 @@ from dbsp.errors import AwayError, UnavailableError
 from dbsp.runtime.runtime import KnowsHosts, Runtime
 
 WAIT_S = 5.0
-"""How long one look before a fence waits for silent hosts: executors register some seconds after Spark starts."""
+"""Seconds that a check before a fence waits for silent hosts: executors register some seconds after Spark starts."""
 LOOK_EVERY_S = 0.25
 
 

@@ -66,7 +66,7 @@ GAUGES = (
         "Age of the newest checkpoint that is whole among the copies; 0 while it is the newest of all",
     ),
 )
-"""The gauges without labels, and what they say."""
+"""The gauges without labels, each with its description."""
 
 
 class _WaterlineGauges(Collector):
@@ -157,7 +157,7 @@ class Metrics:
                 ("step", "The step of the last backup since this start"),
                 ("bytes", "Bytes of the last backup"),
                 ("seconds", "Time that the last backup took"),
-                ("pause_seconds", "For how long no step could be taken for the last backup, beside its checkpoint"),
+                ("pause_seconds", "For how long the last backup let no step run, apart from its checkpoint"),
                 ("last_unix_seconds", "When the last backup was made"),
             )
         }

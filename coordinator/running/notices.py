@@ -28,7 +28,7 @@ class Notice:
 
 
 Notify = Callable[[Notice], None]
-"""Passes a notice to all observers; may be called from any thread."""
+"""A function that passes a notice to all observers; any thread may call it."""
 
 
 class Observer(Protocol):

@@ -79,7 +79,7 @@ class PublishedCopies:
                 result = copied.result()
                 while not self._tried(parts, version, epoch):
                     if ended.wait(AWAY_RETRY_S):
-                        raise UnavailableError("the copying was ended")
+                        raise UnavailableError("the copying was stopped")
             except BaseException as error:  # noqa: BLE001 - the event loop judges it
                 whole.set_exception(error)
             else:

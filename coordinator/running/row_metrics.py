@@ -23,7 +23,7 @@ from dbsp.runtime.runtime import StepReport, WorkerReport
 
 ARRIVAL_BUCKETS_S = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 300.0)
 NOTED_MAX = 10_000
-"""Pushes of a partition whose arrival is noted; while more wait, further ones are not measured."""
+"""The most pushes of a partition whose arrival is noted; while so many wait, further pushes are not measured."""
 
 Place = tuple[str, int]
 

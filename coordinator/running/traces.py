@@ -32,11 +32,11 @@ from dbsp.runtime.runtime import StepReport, WorkerReport
 
 QUEUE_SPANS: Final = 16_384
 SEND_S: Final = 5.0
-"""How long the collector may take for one request."""
+"""The time limit of one request to the collector, in seconds."""
 CLOSE_S: Final = 3.0
-"""How long the end of the service waits for the last spans to be sent."""
+"""Seconds that the end of the service waits for the last spans to be sent."""
 CUTS_KEPT: Final = 64
-"""Most cuts of unfinished steps that are kept; a rollback leaves some."""
+"""The most cuts of unfinished steps that are remembered; a rollback leaves some that never finish."""
 
 
 class Traces:

@@ -27,15 +27,15 @@ from dbsp.runtime.runtime import KnowsHosts, TellsAwaited, TellsCopyTrouble
 LOOK_EVERY_S = 1.0
 CLOSE_S = 5.0
 REST_BY_LOOK = 4
-"""Pause between two looks, in times of what one look takes: looking at many partitions takes long."""
+"""The pause between two looks is this many times as long as a look takes, which grows with the partitions."""
 NOT_TAKING = ("Starting", "Recovering", "Replaying")
-"""States of the start and of a rollback."""
+"""States of a start or a rollback, in which no step is taken."""
 TAKING = frozenset({"Running", "Paused", "Checkpointing", "WarmingUp", "Cancelling"})
 """States in which steps are taken, or are delayed for moments only."""
 ASK_WORKERS_S = 3.0
 """Seconds of a step after which the runtime is asked which workers have not answered."""
 LOOK_IDLE_S = 5.0
-"""While no command runs the hosts are looked at this seldom: each look connects to every one of them."""
+"""Seconds between two checks of the hosts while no command runs: each check connects to all of them."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

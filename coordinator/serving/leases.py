@@ -29,10 +29,10 @@ from dbsp.runtime.leases import Leased
 from dbsp.runtime.runtime import Runtime
 
 LINGER_S = 1.0
-"""How long a lease without readers waits for the next reader of its step: a grant costs more than a look-up."""
+"""Seconds that a lease without readers is kept for the next reader of its step: a new lease costs more than a look-up."""
 
 Wait = Callable[[Callable[[], Future[Any]], float | None], Any]
-"""Wait for a future of the event loop, at most so many seconds."""
+"""A function that runs an action of the event loop and waits for its future, at most so many seconds."""
 
 
 @dataclass(slots=True)

@@ -29,10 +29,10 @@ from dbsp.io.texts import decode_record
 from dbsp.settings import similar
 
 REPLAY_PIECE = 1_000
-"""How many letters one transaction replays."""
+"""The most letters that one transaction replays."""
 SHOWN_MAX = 20
 NOT_KNOWN = ("Starting", "Recovering", "Replaying")
-"""States in which steps that were logged may not be finished."""
+"""States in which it is unknown which logged steps have finished."""
 NO_STREAM = "not an Arrow stream of this table"
 NO_ROW = (
     "its text is no JSON object: correct the row, and push it (a row of CSV can be replayed if its header is kept with the"

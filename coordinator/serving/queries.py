@@ -24,7 +24,7 @@ from dbsp.runtime.leases import ALL, Leased, looked_up
 
 ANALYZE = "EXPLAIN ANALYZE"
 PIECE_ROWS = 65_536
-"""Most rows of a piece to which a sieve is applied."""
+"""The most rows of a piece to which a sieve is applied."""
 
 
 @dataclass(slots=True)

@@ -20,7 +20,7 @@ from dbsp.zset.batch import Batch
 from dbsp.zset.schema import Schema
 
 KEYS_MAX = 256
-"""Most rows that are looked up one by one."""
+"""The most keys that are looked up one by one; with more, the view is read."""
 VALUES_SHOWN = 5
 _IS_KIND = {"STRING": pa.types.is_string, "INTEGER": pa.types.is_integer}
 

@@ -32,9 +32,9 @@ ROOT = Path(__file__).parents[2]
 SEED = 31
 COUNT = 200
 TESTS_S = 30.0
-"""The tests of a mutant are chosen so that they took no more without it: a mutant that reaches the limit is a slow one."""
+"""The chosen tests of a mutant take at most this long without the mutant, so a mutant that reaches the limit is slow."""
 FILE_S = 5.0
-"""Of one test file, tests are chosen up to so many seconds, and one in any case: many files say more than many alike tests."""
+"""The most seconds of chosen tests per file; at least one test is chosen. Many files find more than similar tests do."""
 KERNELS = "dbsp/zset/kernels/"
 IN_PROCESS = (
     "core", "distribute", "dsl", "exchange", "laws", "layout", "operators", "plan", "recursion", "runtime", "sim", "sql",

@@ -13,13 +13,13 @@ from signal import SIGKILL
 from typing import Any
 
 LIMIT_S = 60
-"""Processor seconds of all processes of a run together: the load of the machine does not change an outcome."""
+"""The limit of processor seconds, for all processes of a run together: so the load of the machine changes no outcome."""
 LIMIT_WALL_S = 3600
 """A generous bound by the clock, for a run that uses a little processor time for ever."""
 STALLED_S = 300
-"""A run that uses no processor time for so long waits for ever."""
+"""A run that uses no processor time for this many seconds is taken to wait for ever."""
 POLL_S = 1.0
-"""The processor time of a run is looked at so often."""
+"""Seconds between two looks at the processor time of a run."""
 TICKS_S = os.sysconf("SC_CLK_TCK")
 
 

@@ -73,7 +73,7 @@ class Mutant:
     before: str
     after: str
     at: tuple[int, int] = field(repr=False)
-    """The bytes of the file that it replaces."""
+    """The span of bytes that the mutant replaces in the file."""
 
     def text(self, root: Path) -> bytes:
         """Return the file's text with this change."""

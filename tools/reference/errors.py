@@ -13,7 +13,7 @@ from dbsp import errors
 ROOT = Path(__file__).parents[2]
 FOLDERS = ("dbsp", "storage", "io", "coordinator")
 VALUE = "…"
-"""What stands in a message for a value that is known at run time alone."""
+"""The sign in a message for a value that is known only at run time."""
 DO = {
     "circuit": "fix the program or the SQL text; the message names your line",
     "config": "fix the setting, file name or argument",
