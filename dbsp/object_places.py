@@ -254,7 +254,7 @@ def object_place(address: str, options: Mapping[str, str], folder: Path) -> Obje
     if not found:
         return FolderPlace((folder / address).absolute())
     if scheme != "s3":
-        raise ConfigError(f"copies cannot be there: checkpoint.copies={address}", "name a folder, or s3://bucket/path")
+        raise ConfigError(f"not a place for copies: checkpoint.copies={address}", "name a folder, or s3://bucket/path")
     try:
         import obstore  # noqa: F401, PLC0415 - whether it is there
     except ImportError as error:

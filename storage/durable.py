@@ -319,7 +319,7 @@ class Durable:
         gone = [number for number in fresh.tolist() if not self.has_chunk(txn, number)]
         if gone:
             story = f"chunks={len(gone)} first={gone[0]} folder={self.folder}"
-            raise UnavailableError(f"chunks that were copied in are there no more: {story}")
+            raise UnavailableError(f"copied chunks no longer exist: {story}")
 
     def _next_number(self, txn: Txn, referred: npt.NDArray[np.uint64]) -> int:
         """Return a chunk number above all used so far."""

@@ -73,7 +73,7 @@ class Txn:
         that writes, a leaf may be outside the map.)
         """
         if self._writes:
-            raise InternalError(f"values are found where they lie only by who reads: table={table}")
+            raise InternalError(f"only a read transaction can return a value in place: table={table}")
         with self._raw.cursor() as cursor:
             if not cursor.set_key(_FIRST_BYTES[table] + key):
                 return None
@@ -88,7 +88,9 @@ class Txn:
         size = low | high << 16
         told, _, kind, pages = _PAGE_HEAD.unpack(ctypes.string_at(page, _PAGE_HEAD.size))
         if (told, kind) != (number, _OVERFLOW) or pages * PAGE < _PAGE_HEAD.size + size:
-            raise InternalError(f"a value does not lie where its key says: table={table} page={number} found={told}")
+            raise InternalError(
+                f"a large value is not at the page that its key names: table={table} page={number} found={told}"
+            )
         octets = (ctypes.c_ubyte * size).from_address(page + _PAGE_HEAD.size)
         return memoryview(octets).cast("B").toreadonly()
 

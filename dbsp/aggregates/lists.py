@@ -213,7 +213,7 @@ def _ordered(name: str, kind: StringAgg | ArrayAgg, argument: str | Expr, order_
         with located(user_line()):
             hint = 'leave order_by out, or give the argument itself, such as dbsp.desc("x"); for the order of their first rows'
             raise CircuitError(
-                f"different values have no order but their own: order_by={', '.join(str(by.expression) for by in order)}",
+                f"distinct values can be ordered only by themselves: order_by={', '.join(str(by.expression) for by in order)}",
                 f"{hint} group by the value too, with dbsp.min of the order, and then by the rest",
             )
     return Aggregate(kind, (value,), order)

@@ -85,7 +85,7 @@ class MigrationPlan:
         """
         if step <= self.first:
             state = "turns round already" if self.turned else "has not begun"
-            raise ConfigError(f"a rescale that {state} cannot turn round", "run a step first")
+            raise ConfigError(f"a rescale that {state} cannot be cancelled", "run a step first")
         version = self.new.version + 1
         back = replace(self.old, version=version + 1)
         return replace(self, version=version, old=self.new, new=back, first=step, turned=True)

@@ -120,11 +120,14 @@ class UserFunction:
             columns = [cast_to(_plain(made.column(column.name)), column.type) for column in self.schema]
             if len(made.schema.names) != len(self.schema) or made.num_rows != rows.num_rows:
                 raise ValueError(
-                    f"other rows or columns than declared: rows={made.num_rows} of {rows.num_rows}, columns={made.schema.names}"
+                    "the function returned other rows or columns than declared:"
+                    f" rows={made.num_rows} of {rows.num_rows}, columns={made.schema.names}"
                 )
             for column, array in zip(self.schema, columns, strict=True):
                 if array.null_count and not column.nullable:
-                    raise ValueError(f"null in a column that is not null: column={column.name}")
+                    raise ValueError(
+                        f"the function returned null in a column that is not nullable: column={column.name}"
+                    )
         except Exception as error:
             raise pa.ArrowInvalid(f"{type(error).__name__}: {error}") from error
         return pa.StructArray.from_arrays(columns, names=list(self.schema.names))
@@ -167,7 +170,7 @@ class UserFunction:
             raise KeyError(f"columns do not match the schema: missing={missing} extra={extra}")
         for column in self.schema:
             if made[column.name] is None and not column.nullable:
-                raise ValueError(f"null in a column that is not null: column={column.name}")
+                raise ValueError(f"the function returned null in a column that is not nullable: column={column.name}")
         return tuple(made[name] for name in self.schema.names)
 
     def _columns(self, origin: list[int], rows: list[tuple[Any, ...]], failures: list[Failure]) -> Made:

@@ -53,9 +53,11 @@ def ordered(compare: Callable[..., pa.Array], left: Any, right: Any) -> pa.Array
 
 def _fit_comparison(operands: Operands) -> tuple[Expression, ...]:
     if any(type_ is not None and pa.types.is_list(type_) for type_ in operands.types):
-        raise operands.refuse("lists are not compared but with == and != of one type: compare elements")
+        raise operands.refuse("lists can be compared only by == and !=, with a list of the same type: compare elements")
     if any(type_ is not None and pa.types.is_struct(type_) for type_ in operands.types):
-        raise operands.refuse("structs are not compared but with == and != of one type: compare fields")
+        raise operands.refuse(
+            "structs can be compared only by == and !=, with a struct of the same type: compare fields"
+        )
     return to_common(operands)
 
 

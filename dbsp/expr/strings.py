@@ -56,7 +56,7 @@ def _fit_substr(operands: Operands) -> tuple[Expression, ...]:
 def _fit_replace(operands: Operands) -> tuple[Expression, ...]:
     if not operands.options[0]:
         raise CircuitError(
-            'nothing to look for: old=""', 'for text in front write dbsp.lit("…") + x, behind it x + "…"'
+            'nothing to look for: old=""', 'for text before it write dbsp.lit("…") + x, after it x + "…"'
         )
     return fit_text(operands)
 

@@ -249,9 +249,7 @@ class Operator(ABC):
             name for name in STATED if getattr(getattr(cls, name, None), "__isabstractmethod__", not hasattr(cls, name))
         ]
         if unsaid:
-            raise InternalError(
-                f"an operator does not say everything about itself: class={cls.__name__} missing={unsaid}"
-            )
+            raise InternalError(f"an operator class lacks required members: class={cls.__name__} missing={unsaid}")
 
     def arrangements(self) -> tuple[Arrangement, ...]:
         """Return the arrangements of the operator's traces, by index; empty for a stateless operator."""

@@ -217,13 +217,13 @@ def _refuse_other(old: Signatures, new: Signatures, fresh: frozenset[str], widen
     for name, signature in new.tables.items():
         if name in old.tables and old.tables[name] != signature and name not in widened:
             raise CircuitError(
-                f"a table is declared otherwise than the rows that are kept: table={name}",
+                f"the declaration of a table does not fit its kept rows: table={name}",
                 "put its declaration back; only columns that may be null or have a default may be added, after the others;"
                 " the default of a column stays, as its rows were filled with it",
             )
         if name not in old.tables and name not in fresh:
             raise CircuitError(
-                f"rows came to a new table before it was in the circuit, and are not all there: table={name}",
+                f"a new table already has rows in the input log, and the oldest of them were dropped: table={name}",
                 "give the new table another name",
             )
 
@@ -240,7 +240,7 @@ def _refuse_wider(old: Signatures, plan: Plan, readable: frozenset[str], before:
         wanted = [column for column in trace.arrangement.schema.names if column not in (*columns, *added)]
         if columns and wanted and name not in readable:
             raise CircuitError(
-                "columns of a table are asked for that no view has read, so that they are not kept:"
+                "a new view reads columns of a table that no view has read, so their earlier values are not kept:"
                 f" table={name} columns={','.join(wanted)} kept={','.join(columns)}",
                 "leave them out; a materialized view of the whole table, had it been there from the start, would have kept them,"
                 " and so would an input log that keeps all rows",
@@ -262,18 +262,18 @@ def _refusal(plan: Plan, missing: Missing, made: frozenset[str] = frozenset()) -
     line = f" line={node.source}" if node.source is not None else ""
     if missing.table is not None:
         return CircuitError(
-            f"the past of a table is asked for, and it is not kept: table={missing.table}{views}",
+            f"a new view needs all earlier rows of a table, and they are not kept: table={missing.table}{views}",
             "rows are kept where the table has a primary key or a materialized view of the whole table from the start, or where"
             " the input log has all of them ([checkpoint] retention_s, a topic that keeps all); for this view start over with"
             " another data_dir",
         )
     if depends_on_time(node):
         return CircuitError(
-            f"what depends on when rows came cannot be computed later: node={node.name}{views}{line}",
+            f"a node that depends on when rows arrived cannot be computed later: node={node.name}{views}{line}",
             "leave it out of the new view, or start over with another data_dir",
         )
     return CircuitError(
-        f"the past of a node is asked for, and it is not kept: node={node.name}{views}{line}",
+        f"a new view needs all earlier rows of a node, and they are not kept: node={node.name}{views}{line}",
         "have a materialized view of it from the start; for this view start over with another data_dir",
     )
 

@@ -99,7 +99,7 @@ class _Copy(Generic[Report]):
         try:
             while waiting := tuple(worker for worker in workers if worker not in reports):
                 if self.ended.is_set():
-                    raise UnavailableError("the copying was ended")
+                    raise UnavailableError("the copying was stopped")
                 try:
                     found = self.piece(waiting[: self.at_once])
                 except AwayError as error:

@@ -82,7 +82,7 @@ def next_place(plan: Plan, place: LoopPlace, least: int | None, step: int) -> Lo
         views = ", ".join(loop.views)
         source = plan.nodes[loop.place].source
         raise CapacityError(
-            f"a recursion did not come to rest: views={views} max_rounds={loop.max_rounds} step={step}"
+            f"a recursion did not reach a fixed point: views={views} max_rounds={loop.max_rounds} step={step}"
             + (f" line={source}" if source is not None else ""),
             "raise max_rounds= of dbsp.recursive if chains this long are meant; if rows grow without end (a counter, a sum"
             " along a cycle), bound them with a filter inside the recursion; if rows were deleted that were not there, what"

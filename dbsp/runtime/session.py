@@ -415,7 +415,9 @@ class Run(Answering):
         """
         self._refuse_two()
         if not self.step_number:
-            raise CircuitError("a circuit is changed behind a step, and there was none", "open the other circuit")
+            raise CircuitError(
+                "a circuit can be changed only after a step, and no step has run", "open the other circuit"
+            )
         plan = make_plan(circuit)
         tables = tuple(table.name for table in plan.tables)
         logged = read_so_far(self._done, self._inputs.floors())

@@ -192,7 +192,7 @@ def follow(
         on_lag(Lag(route=route, version=version, bytes=None if route in lacking else 0))
     while lacking:
         if ended():
-            raise UnavailableError("the following of standbys was ended")
+            raise UnavailableError("the copying to standbys was stopped")
         for route, arrived in carrier.pieces(lacking, version, epoch).items():
             on_lag(Lag(route=route, version=version, bytes=arrived.left_bytes))
             if arrived.whole:

@@ -468,7 +468,7 @@ def copy(work: Work, worker: int, version: int, checkpoint: CheckpointId) -> Com
 def copy_behind(work: Work, worker: int, order: BehindOrder) -> int:
     """Copy a piece of a published version to the copies that lag; return the bytes that are still missing."""
     if not isinstance(work.resources, LagsCopies):
-        raise InternalError("a version is to be copied behind the checkpoints, and the workers have no such copies")
+        raise InternalError("a version should be copied after its checkpoint, but the workers have no copies that lag")
     return work.resources.copy_behind(worker, order, PIECE_BYTES)
 
 

@@ -37,7 +37,11 @@ def rows_of_values(node: Any, tables: Mapping[str, QueryRows]) -> QueryRows:
     rows = [_cells(row) for row in node.expressions]
     for row, cells in zip(node.expressions, rows, strict=True):
         if len(cells) != len(rows[0]):
-            refuse(row, f"rows of other numbers of values: first={len(rows[0])} this={len(cells)}", "write as many")
+            refuse(
+                row,
+                f"the rows of VALUES have different numbers of values: first={len(rows[0])} this={len(cells)}",
+                "write as many",
+            )
     columns = [
         folded([_value(cell, scope, "VALUES takes constants", hint) for cell in cells], cells)
         for cells in zip(*rows, strict=True)

@@ -163,7 +163,7 @@ def _lower_in(scope: Scope) -> Lower:
 def _column(node: Any, scope: Scope) -> Expr:
     name = node.name.casefold()
     if isinstance(node.this, exp.Star):
-        refuse(node, "a star is no value", "name the columns")
+        refuse(node, "* cannot be used as a value", "name the columns")
     if scope.names_alias(node) and name not in scope.expanding:
         before, scope.expanding = scope.expanding, (*scope.expanding, name)
         try:
@@ -248,7 +248,7 @@ def _folded(operation: Callable[[Any, Any], Any], left: Any, right: Any) -> Any:
 def _comparison(operation: Callable[[Any, Any], Any]) -> Callable[[Any, Scope], Expr]:
     def made(node: Any, scope: Scope) -> Expr:
         if isinstance(node.this, exp.Tuple) or isinstance(node.expression, exp.Tuple):
-            refuse(node, "rows of values are compared by IN alone", "write a = c and b = d")
+            refuse(node, "rows of values can be compared only by IN", "write a = c and b = d")
         left, right = _pair(node, scope)
         if is_constant(left) and not is_constant(right):
             left = Expr(unwrap(left))
@@ -271,7 +271,7 @@ def _added(sign: int) -> Callable[[Any, Scope], Expr]:
         if sign < 0 and types == (DATE, DATE):
             return date_diff("day", right, left)
         if sign < 0 and types[1] == DATE and _whole(left, scope):
-            refuse(node, "a day is not taken from a number", "write day - n")
+            refuse(node, "a date cannot be subtracted from a number", "write day - n")
         if DATE in types and _whole(right if types[0] == DATE else left, scope):
             date, days = (left, right) if types[0] == DATE else (right, left)
             day = datetime.timedelta(days=1)
@@ -292,10 +292,10 @@ def _divided(node: Any, scope: Scope) -> Expr:
     left, right = lowered(node.this, scope), lowered(node.expression, scope)
     types = type_in(left, scope.schema), type_in(right, scope.schema)
     if pa.duration("us") in types:
-        refuse(node, "a span is not divided", "write epoch(span) / n, or date_diff('second', a, b) / n")
+        refuse(node, "an interval cannot be divided", "write epoch(span) / n, or date_diff('second', a, b) / n")
     for side, type_ in zip((left, right), types, strict=True):
         if not is_number(type_) if type_ is not None else isinstance(constant(side), bool):
-            refuse(node, f"numbers are divided: got={type_ or side}", "cast it, such as x::double")
+            refuse(node, f"only numbers can be divided: got={type_ or side}", "cast it, such as x::double")
     if _null_of([left, right], scope) is not None:
         return lit(None, FLOAT64)
     if is_constant(left) and is_constant(right):
@@ -381,7 +381,7 @@ def _is(node: Any, scope: Scope) -> Expr:
         return value.is_null()
     if isinstance(other, exp.Boolean):
         return ~condition(node.this, scope).is_distinct_from(bool(other.this))
-    return refuse(node, "IS compares with null, true and false", "write x is not distinct from y")
+    return refuse(node, "IS compares only with null, true and false", "write x is not distinct from y")
 
 
 def _distinct(node: Any, scope: Scope) -> Expr:
@@ -431,7 +431,7 @@ def _joined(node: Any, scope: Scope) -> Expr:
     if any(bytes_) and (nothing := _null_of(sides, scope)) is not None:
         return nothing
     if any(bytes_) and not all(bytes_):
-        refuse(node, "bytes are joined with bytes alone", "cast one side: x::blob, or x::varchar")
+        refuse(node, "bytes can be concatenated only with bytes", "cast one side: x::blob, or x::varchar")
     left, right = sides if all(bytes_) else [as_text(side, scope) for side in sides]
     return left + right
 
@@ -485,7 +485,7 @@ def _dot(node: Any, scope: Scope) -> Expr:
 def _span(node: Any, scope: Scope) -> Expr:
     found = interval(node, _lower_in(scope))
     if found is None or found.months:
-        refuse(node, "an interval of months has no length by itself", "add it to a time, t + interval 1 month")
+        refuse(node, "an interval of months has no fixed length", "add it to a time, t + interval 1 month")
     return lit(found.span) if found.count is None else found.count * lit(found.span)
 
 

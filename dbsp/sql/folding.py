@@ -39,7 +39,7 @@ def folded(values: Sequence[Expr], nodes: Sequence[Any]) -> tuple[pa.DataType, t
         type_ = _type_of(value)
         meet = type_ if found is None else found if type_ is None else common(found, type_)
         if meet is None and type_ is not None:
-            refuse(node, f"values of these types do not meet: {found} and {type_}", "cast one of them")
+            refuse(node, f"values of these types cannot be combined: {found} and {type_}", "cast one of them")
         found = meet
     if found is None:
         refuse(nodes[0], "a null has no type here", _NO_TYPE)
@@ -62,7 +62,7 @@ def _computed(value: Expr, type_: pa.DataType, node: Any) -> Any:
     wanted = value if own == type_ else value.cast(type_)
     made, reasons = outcomes(resolve(unwrap(wanted), NO_COLUMNS), _ONE_ROW)
     if reasons:
-        refuse(node, f"this constant has no value: {reasons[0]}", "write another one")
+        refuse(node, f"this constant expression cannot be computed: {reasons[0]}", "write another one")
     return _as_constant(made.to_pylist()[0])
 
 

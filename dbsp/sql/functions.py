@@ -205,7 +205,7 @@ def _trim(node: Any, lower: Lower, _scope: Scope) -> Expr:
         if side != "BOTH":
             refuse(
                 node,
-                "characters are trimmed at both sides alone",
+                "trim with a list of characters works only on both ends",
                 "write trim(x, 'abc'), or regexp_replace(x, '^[abc]+', '')",
             )
         return value.strip(_argument(lower(characters)))
@@ -320,11 +320,11 @@ def _regexp_extract(node: Any, lower: Lower, _scope: Scope) -> Expr:
 def _json(node: Any, lower: Lower, _scope: Scope) -> Expr:
     path = constant(lower(node.expression))
     if isinstance(path, int):
-        refuse(node, "elements of JSON are named by a path", f"write ->> '$[{path}]'")
+        refuse(node, "an element of a JSON array is named by a path", f"write ->> '$[{path}]'")
     if not isinstance(path, str) or path.startswith("/"):
-        refuse(node, "JSON is looked into by a key or by a path", "write ->> 'key', or ->> '$.a.b'")
+        refuse(node, "->> takes a key or a path", "write ->> 'key', or ->> '$.a.b'")
     if not path:
-        refuse(node, "an empty key is the whole text", "leave ->> '' out; a key that is empty is $.\"\"")
+        refuse(node, "->> with an empty key is the whole text", "leave ->> '' out; a key that is empty is $.\"\"")
     return lower(node.this).json_value(path if path.startswith("$") else _key_path(path))
 
 
@@ -347,7 +347,7 @@ def _zone(node: Any, lower: Lower, scope: Scope) -> Expr:
 def _from_unix(node: Any, lower: Lower, scope: Scope) -> Expr:
     given = node.args.get("scale")
     if given is not None and not (isinstance(given, exp.Literal) and given.this in ("0", "3", "6")):
-        refuse(node, "to_timestamp takes seconds since 1970 alone", "write strptime(x, '%Y-%m-%d %H:%M:%S')")
+        refuse(node, "to_timestamp takes only seconds since 1970", "write strptime(x, '%Y-%m-%d %H:%M:%S')")
     units = {0: "second", 3: "millisecond", 6: "microsecond"}
     scale, value = node.args.get("scale"), lower(node.this)
     unit = units[int(scale.this) if scale is not None else 0]
@@ -402,7 +402,7 @@ def _before(end: Expr, step: Any, node: Any, scope: Scope) -> Expr:
     """Return the last number of a `range`, whose end is exclusive, for the inclusive `sequence`."""
     type_ = INT64 if is_constant(end) and isinstance(constant(end), int) else type_in(end, scope.schema)
     if type_ is None or not is_integer(type_) or not isinstance(step, int) or isinstance(step, bool):
-        refuse(node, "range is of whole numbers", "write generate_series, which has its end, too")
+        refuse(node, "range makes only whole numbers", "write generate_series, which includes its end")
     by = 1 if step > 0 else -1
     if is_constant(end) and constant(end) is not None:
         return lit(constant(end) - by)
@@ -549,7 +549,7 @@ _BY_NAME: dict[str, Callable[..., Expr]] = {
     "list_indexof": lambda _node, value, element: value.list_position(constant(element)),
     "list_slice": lambda _node, value, first, last: value.list_slice(_argument(first), _argument(last)),
     "date_sub": lambda node, *_: refuse(
-        node, "date_sub is not there", "write date_diff('day', a, b), or a - b of dates"
+        node, "date_sub is not supported", "write date_diff('day', a, b), or a - b of dates"
     ),
     "to_microseconds": lambda _node, value: value * lit(datetime.timedelta(microseconds=1)),
     "to_timestamp": lambda _node, value: from_epoch(value, "second"),
@@ -562,7 +562,7 @@ def _of_any_number(method: str) -> Function:
 
     def made(node: Any, lower: Lower, _scope: Scope) -> Any:
         if not node.expressions:
-            refuse(node, f"an argument is wanted here: function={name_of(node)}", f"write {name_of(node)}(x)")
+            refuse(node, f"an argument is missing: function={name_of(node)}", f"write {name_of(node)}(x)")
         return getattr(lower(node.expressions[0]), method)(*map(lower, node.expressions[1:]))
 
     return made

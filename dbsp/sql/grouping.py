@@ -103,7 +103,7 @@ def aggregate(node: Any, scope: Scope) -> Aggregate:
         if isinstance(node.this, exp.AnyValue) and isinstance(node, exp.IgnoreNulls):
             return aggregate(node.this, scope)  # the parser adds IGNORE NULLS to a plain any_value(x)
         hint = "write filter (where x is not null)" if isinstance(node, exp.IgnoreNulls) else "leave it out"
-        refuse(node, "nulls are ignored or respected by first, last and window functions alone", hint)
+        refuse(node, "only first, last and window functions take IGNORE NULLS or RESPECT NULLS", hint)
     if isinstance(node, exp.WithinGroup):
         return _within(node, scope)
     for kind in type(node).__mro__:
@@ -139,7 +139,7 @@ def _plain(function: Callable[[Any], Aggregate]) -> Made:
 def _count(node: Any, scope: Scope) -> Aggregate:
     if isinstance(node.this, exp.Distinct):
         if len(node.this.expressions) != 1:
-            refuse(node, "distinct values of several columns", "count the rows of (select distinct a, b from t)")
+            refuse(node, "DISTINCT takes one column here", "count the rows of (select distinct a, b from t)")
         return agg.count_distinct(lowered(node.this.expressions[0], scope))
     if node.this is None or isinstance(node.this, exp.Star):
         return agg.count()
@@ -197,7 +197,7 @@ def ordering(by: Any, scope: Scope) -> Any:
 def _first(node: Any, scope: Scope, *, ignore_nulls: bool = False) -> Aggregate:
     argument, order, _ = _ordered(node, scope)
     if order is None:
-        refuse(node, "the first of rows without an order", "write first(x order by at), or any_value(x)")
+        refuse(node, "first and last need an order", "write first(x order by at), or any_value(x)")
     function = agg.first if isinstance(node, exp.First) else agg.last
     return function(lowered(argument, scope), order_by=order, ignore_nulls=ignore_nulls)
 
@@ -220,8 +220,8 @@ def _part(node: Any, scope: Scope) -> float:
     if isinstance(held, bool) or not isinstance(held, int | float | Decimal) or not 0 <= held <= 1:
         refuse(
             node,
-            f"the part of a quantile is a constant from 0 to 1: got={value}",
-            "write a call for each part",
+            f"the fraction of a quantile must be a constant from 0 to 1: got={value}",
+            "write a call for each fraction",
         )
     return float(held)
 
@@ -238,11 +238,13 @@ def _within(node: Any, scope: Scope) -> Aggregate:
     called = node.this
     if not isinstance(called, exp.PercentileCont | exp.PercentileDisc):
         return refuse(
-            node, "WITHIN GROUP is there for percentile_cont and percentile_disc", "write string_agg(x, ',' order by y)"
+            node,
+            "WITHIN GROUP is supported only for percentile_cont and percentile_disc",
+            "write string_agg(x, ',' order by y)",
         )
     if len(node.expression.expressions) != 1 or called.args.get("expression") is not None:
         refuse(
-            node, "a quantile has one part, and is of one order", "write percentile_cont(0.5) within group (order by x)"
+            node, "a quantile takes one fraction and one order", "write percentile_cont(0.5) within group (order by x)"
         )
     (by,) = node.expression.expressions
     part = _part(called.this, scope)
@@ -250,8 +252,8 @@ def _within(node: Any, scope: Scope) -> Aggregate:
         if isinstance(called, exp.PercentileDisc) and 0 < part < 1:
             refuse(
                 node,
-                "the discrete quantile of a descending order is not one of the ascending order",
-                "write it of -x in its order, -percentile_disc(p) within group (order by -x)",
+                "percentile_disc does not take a descending order",
+                "negate the values, -percentile_disc(p) within group (order by -x)",
             )
         part = 1 - part
     function = agg.quantile_cont if isinstance(called, exp.PercentileCont) else agg.quantile_disc
@@ -328,7 +330,7 @@ def key_sets(select: Any, items: Sequence[Any]) -> list[list[Any]] | None:
     for empty in [*(group.args.get("rollup") or []), *(group.args.get("cube") or [])]:
         if not empty.expressions:
             what = empty.key
-            refuse(group, f"groups with {what} at their end", f"write group by {what} (a, b)")
+            refuse(group, f"GROUP BY … WITH {what.upper()} is not supported", f"write group by {what} (a, b)")
     others = [*group.expressions, *(each for key in _CLAUSES for each in group.args.get(key) or [])]
     if group.args.get("all") and not others:
         keys = [item for item in items if item.find(exp.Column) and not (_aggregated(item) or item.find(exp.Window))]
@@ -376,7 +378,7 @@ def _key(node: Any, items: Sequence[Any]) -> Any:
         return node
     at = int(node.this)
     if not 1 <= at <= len(items):
-        refuse(node, f"GROUP BY has no such place: place={at} columns={len(items)}", "name the column")
+        refuse(node, f"GROUP BY has no such position: place={at} columns={len(items)}", "name the column")
     return items[at - 1]
 
 

@@ -93,7 +93,7 @@ def _number(node: Any, value: Expr) -> decimal.Decimal:
     try:
         return decimal.Decimal(written)
     except decimal.InvalidOperation:
-        return refuse(node, f"an interval of what is no number: number={written}", "write interval 5 minute")
+        return refuse(node, f"the amount of an interval must be a number: number={written}", "write interval 5 minute")
 
 
 def _parsed(node: Any, text: str) -> SqlInterval:
@@ -121,7 +121,7 @@ def _of(node: Any, number: decimal.Decimal, unit: str) -> SqlInterval:
     try:
         return SqlInterval(span=int(number * (_SPANS[unit] // micro)) * micro)
     except (ArithmeticError, ValueError):
-        refuse(node, f"a span of time that is too long: number={str(number)[:80]} unit={unit}", "write a shorter one")
+        refuse(node, f"an interval that is too long: number={str(number)[:80]} unit={unit}", "write a shorter one")
 
 
 def _times(node: Any, span: SqlInterval, count: Expr) -> SqlInterval:

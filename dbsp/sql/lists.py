@@ -33,7 +33,7 @@ _PARAMETERS_MAX = 2
 def bracket(node: Any, lower: Lower, scope: Scope) -> Expr:
     """Lower `l[1]`, `l[1:2]` and `s['field']`."""
     if len(node.expressions) != 1:
-        refuse(node, "brackets hold one place of a list, or a slice", "write l[1], or l[1:2]")
+        refuse(node, "brackets take one position of a list, or a slice", "write l[1], or l[1:2]")
     value, (place,) = lower(node.this), node.expressions
     type_ = type_in(value, scope.schema)
     if isinstance(place, exp.Slice):
@@ -63,7 +63,7 @@ def struct_of_parts(node: Any, lower: Lower) -> Expr:
     """Lower `{'a': x}`."""
     for part in node.expressions:
         if not isinstance(part, exp.PropertyEQ):
-            refuse(part, "a field of a struct has a name", "write {'a': x}, or struct_pack(a := x)")
+            refuse(part, "a field of a struct needs a name", "write {'a': x}, or struct_pack(a := x)")
     return struct(**{part.this.name: lower(part.expression) for part in node.expressions})
 
 
@@ -126,4 +126,4 @@ def _inside(body: Any, element: pa.DataType, scope: Scope) -> tuple[Scope, list[
 def misplaced(node: Any, _scope: Scope) -> Expr:
     """Refuse a lambda's parameter where no row has a value for it: in an aggregate, a window or a query."""
     hint = "unnest the list in FROM, and compute there"
-    return refuse(node, f"a lambda's parameter is not known inside this: parameter={node.name}", hint)
+    return refuse(node, f"a lambda's parameter cannot be used inside this: parameter={node.name}", hint)

@@ -162,9 +162,7 @@ def _refuse_command(script: Script, statement: Any, source: SourceLine | None) -
     text = str(statement.expression)
     begin = max(script.text.find(text), 0)
     if (following := _FOLLOWING.search(text)) is not None:
-        failed = CircuitError(
-            "a statement begins before the end of the one before it", "write `;` between two statements"
-        )
+        failed = CircuitError("a `;` is missing between two statements", "write `;` between two statements")
         raise script.said(failed, following[0], script.place(begin + following.start()), source)
     inside = re.search(r"\bas\b", text, re.IGNORECASE)
     if inside is not None:

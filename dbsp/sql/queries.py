@@ -96,9 +96,13 @@ def _recursive(query: Any, tables: Tables, names: Sequence[Any]) -> QueryRows:
     """Return the rows of a recursive query: its start, and all that its last part derives until nothing new appears."""
     whole = query.this
     if not isinstance(whole, exp.Union) or _calls(whole.this, query.alias):
-        refuse(query, "a recursive query is a start, UNION, and what follows from it", "name it in the last part alone")
+        refuse(
+            query,
+            "a recursive query is a start, UNION, and a part that reads the query itself",
+            "name it in the last part alone",
+        )
     if not whole.args.get("distinct"):
-        refuse(whole, "recursion by UNION ALL need not end", "write union")
+        refuse(whole, "recursion by UNION ALL may never end", "write union")
     start = with_names(query, rows_of(whole.this, tables), names)
 
     def further(stream: Stream) -> Stream:
@@ -197,7 +201,9 @@ def _meeting(node: Any, name: str, left: Any, right: Any) -> Any:
     found = common(left, right)
     if found is None:
         shown = f"column={name} left={left} right={right}"
-        refuse(node, f"columns of these types do not meet: {shown}", "cast one of them, such as cast(x as bigint)")
+        refuse(
+            node, f"columns of these types cannot be combined: {shown}", "cast one of them, such as cast(x as bigint)"
+        )
     return found
 
 
@@ -263,7 +269,7 @@ def _selected(select: Any, tables: Tables) -> QueryRows:
 def _exploded(scope: Scope, nodes: Sequence[Any]) -> None:
     """Expand the list that SELECT unnests to one row for each element; refuse a second list."""
     if len(nodes) > 1:
-        refuse(nodes[1], "several lists are unnested side by side", "unnest them in FROM, one after the other")
+        refuse(nodes[1], "only one list can be unnested in SELECT", "unnest them in FROM, one after the other")
     for node in nodes:
         with about(node):
             list_ = scope.holding(lowered(node.this, scope), "list")
@@ -293,7 +299,7 @@ def _items(select: Any, scope: Scope) -> list[Item]:
         elif isinstance(node, exp.Alias):
             found.append(Item(node.alias, node.this))
         elif isinstance(node, exp.Aliases | exp.Columns):
-            refuse(node, "COLUMNS(…) is not there", "name the columns")
+            refuse(node, "COLUMNS(…) is not supported", "name the columns")
         else:
             found.append(Item(_name_of(node), node))
     taken: set[str] = set()
@@ -356,7 +362,7 @@ def _star(node: Any, of: str | None, scope: Scope) -> list[Item]:
 def _matching(node: Any) -> re.Pattern[str]:
     """Return the pattern of column names that the constant text of ILIKE denotes."""
     if not isinstance(node, exp.Literal) or not node.is_string:
-        refuse(node, "columns are chosen by a constant text", "write select * ilike 'a%'")
+        refuse(node, "the pattern of column names must be a constant text", "write select * ilike 'a%'")
     signs = {"%": ".*", "_": "."}
     return re.compile(
         "".join(signs.get(letter) or re.escape(letter) for letter in node.this), re.IGNORECASE | re.DOTALL
@@ -381,7 +387,7 @@ def _shown(select: Any, scope: Scope, items: Sequence[Item], *, one: bool) -> Qu
     with about(select):
         if on is not None:
             if not orders:
-                refuse(distinct, "DISTINCT ON without an order gives any rows", _ORDER)
+                refuse(distinct, "DISTINCT ON needs ORDER BY: without it any row of a group may be kept", _ORDER)
             keys = {f"__on{at}": _distinct_key(key, scope, outputs) for at, key in enumerate(on.expressions)}
             stream = _only(scope.stream, {**outputs, **added, **keys})
             stream = stream.limit(1, by=orders, partition_by=list(keys))
@@ -391,7 +397,7 @@ def _shown(select: Any, scope: Scope, items: Sequence[Item], *, one: bool) -> Qu
                 if added:
                     refuse(
                         select.args["order"],
-                        "DISTINCT rows in an order that is not among their columns",
+                        "SELECT DISTINCT can be ordered only by selected columns",
                         "select it too",
                     )
                 stream = stream.distinct()
@@ -418,7 +424,7 @@ def _limit(node: Any) -> tuple[int, int] | None:
     if limit is None and offset is None:
         return None
     if limit is None:
-        refuse(offset, "OFFSET without LIMIT keeps all rows in order", "write limit … offset …")
+        refuse(offset, "OFFSET needs LIMIT: alone it would keep all rows in order", "write limit … offset …")
     understood(limit, ("expression", "count", "direction", "this", "limit_options"))
     options = limit.args.get("limit_options")
     if options is not None:
@@ -452,7 +458,7 @@ def _order_name(
     if isinstance(node, exp.Column) and not node.table and node.name.casefold() in names:
         return names[node.name.casefold()]
     if scope is None:
-        return refuse(node, "a set operation is ordered by its columns", nearest(node.name, outputs))
+        return refuse(node, "a set operation can be ordered only by its output columns", nearest(node.name, outputs))
     value = lowered(node, scope)
     expression = resolve(unwrap(value), scope.schema)
     for name, output in outputs.items():
@@ -467,7 +473,7 @@ def _place(node: Any, outputs: Mapping[str, Expr], clause: str) -> str:
     """Return the name of the output column that a whole number denotes, counted from 1."""
     at = int(node.this)
     if not 1 <= at <= len(outputs):
-        refuse(node, f"{clause} has no such place: place={at} columns={len(outputs)}", "name the column")
+        refuse(node, f"{clause} has no such position: place={at} columns={len(outputs)}", "name the column")
     return list(outputs)[at - 1]
 
 
@@ -478,7 +484,7 @@ def _first(node: Any, stream: Stream, limit: tuple[int, int] | None, orders: Seq
     if not limit[0]:
         return stream.filter(lit(False))
     if not orders:
-        refuse(node.args["limit"], "LIMIT without ORDER BY gives any rows", _ORDER)
+        refuse(node.args["limit"], "LIMIT needs ORDER BY: without it any rows may be kept", _ORDER)
     with about(node.args["limit"]):
         return stream.limit(limit[0], by=list(orders), offset=limit[1])
 

@@ -102,16 +102,16 @@ def _group(
 
 def _check(join: Any) -> None:
     if join.method == "NATURAL":
-        refuse(join, "a natural join is not there", _NATURAL)
+        refuse(join, "natural joins are not supported", _NATURAL)
     if join.method:
         method = join.method.lower()
         hint = "in Python it is .asof_join(…)" if method == "asof" else "write an inner or outer join"
-        refuse(join, f"this join is not there: join={method}", hint)
+        refuse(join, f"this join is not supported: join={method}", hint)
     understood(join, ("this", "side", "kind", "on", "using", "pivots"))
     if join.kind not in ("", "INNER", "CROSS", "OUTER", "SEMI", "ANTI"):
-        refuse(join, f"this join is not there: join={join.kind.lower()}", "write an inner or outer join")
+        refuse(join, f"this join is not supported: join={join.kind.lower()}", "write an inner or outer join")
     if isinstance(join.this, exp.Lateral):
-        refuse(join, "lateral queries are not there", "join a grouped query on its keys, or unnest a list")
+        refuse(join, "lateral queries are not supported", "join a grouped query on its keys, or unnest a list")
 
 
 def _source(node: Any, tables: Tables, query: Query) -> Scope:
@@ -132,7 +132,7 @@ def _source(node: Any, tables: Tables, query: Query) -> Scope:
         _unnest(node, scope, outer=False)
         return scope
     what = type(node).__name__.lower()
-    return refuse(node, f"this is not there in FROM: what={what}", "name a table, or a query in brackets")
+    return refuse(node, f"this is not supported in FROM: what={what}", "name a table, or a query in brackets")
 
 
 def _bracketed(node: Any, tables: Tables, query: Query) -> Scope:
@@ -147,7 +147,9 @@ def _bracketed(node: Any, tables: Tables, query: Query) -> Scope:
 def _named(node: Any, tables: Tables) -> Scope:
     if not isinstance(node.this, exp.Identifier):
         what = node.this.sql(dialect="duckdb")
-        refuse(node, f"this function is not there in FROM: what={what}", "there are range, generate_series and unnest")
+        refuse(
+            node, f"this function is not supported in FROM: what={what}", "there are range, generate_series and unnest"
+        )
     if node.args.get("db") is not None:
         refuse(node, "tables have no schema here", f"write {node.name}")
     known = {name.casefold(): rows for name, rows in tables.items()}
@@ -255,14 +257,14 @@ def _unnested(join: Any, parts: Sequence[Scope]) -> list[Any]:
     """Expand a list of an earlier relation to one row for each element; return the conditions of ON that are left."""
     node, on = _as_list(join.this), join.args.get("on")
     if join.side in ("RIGHT", "FULL") or join.kind in ("SEMI", "ANTI") or join.args.get("using"):
-        refuse(join, "a list of the rows before it is joined by a comma, JOIN or LEFT JOIN alone", _LISTS)
+        refuse(join, "UNNEST of a column can be joined only by a comma, JOIN or LEFT JOIN", _LISTS)
     is_true = isinstance(on, exp.Boolean) and bool(on.this)
     if join.side == "LEFT" and on is not None and not is_true:
-        refuse(on, "a list behind LEFT JOIN has no condition but TRUE", _LISTS)
+        refuse(on, "LEFT JOIN with UNNEST takes no condition but TRUE", _LISTS)
     columns = own_columns(_list_in(node))
     owners = [part for part in parts if all(part.knows(column) for column in columns)]
     if not owners:
-        refuse(node, "UNNEST takes a list of one relation before it", "write from t, unnest(t.tags) as u(tag)")
+        refuse(node, "UNNEST takes a list of one earlier relation", "write from t, unnest(t.tags) as u(tag)")
     _unnest(node, owners[0], outer=join.side == "LEFT")
     return [] if is_true else conjuncts(on)
 

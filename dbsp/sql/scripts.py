@@ -80,7 +80,7 @@ class Made:
             self._view(node)
         else:
             what = f"{node.key} {node.args.get('kind') or ''}".strip().lower()
-            refuse(node, f"a script does not have this statement: statement={what}", _PUSHED)
+            refuse(node, f"a script cannot contain this statement: statement={what}", _PUSHED)
 
     def _name(self, node: Any, name: str, stream: Stream) -> None:
         if name.casefold() in {known.casefold() for known in self.known}:
@@ -144,7 +144,9 @@ def _table(node: Any) -> Stream:
         if isinstance(part, exp.ColumnDef):
             kinds = {type(constraint.kind).__name__: constraint.kind for constraint in part.constraints}
             if kinds.keys() - _CONSTRAINTS:
-                refuse(part, "a column has NOT NULL, DEFAULT and PRIMARY KEY alone", "leave the other constraints out")
+                refuse(
+                    part, "a column can have only NOT NULL, DEFAULT and PRIMARY KEY", "leave the other constraints out"
+                )
             columns.append(Column(part.name, column_type(part.args["kind"]), "NotNullColumnConstraint" not in kinds))
             keys += [[part.name]] if "PrimaryKeyColumnConstraint" in kinds else []
             if "DefaultColumnConstraint" in kinds:
@@ -152,7 +154,7 @@ def _table(node: Any) -> Stream:
         elif isinstance(part, exp.PrimaryKey):
             keys.append([_column_name(each) for each in part.expressions])
         else:
-            refuse(part, "a table has columns and a primary key alone", "leave the other constraints out")
+            refuse(part, "a table can have only columns and a primary key", "leave the other constraints out")
         if len(keys) > 1:
             refuse(part, "a table has one primary key", "name its columns together, primary key (a, b)")
     options = _options(node)

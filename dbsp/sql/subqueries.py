@@ -36,7 +36,7 @@ _CLAUSES = (
     *("expressions", "distinct", "from_", "joins", "where", "group", "having", "windows", "qualify", "order", "limit"),
     *("offset", "with_"),
 )
-_CORRELATED = "columns of the query around it stand in equalities of the subquery's WHERE, such as where i.k = o.k"
+_CORRELATED = "use columns of the outer query only in equalities of the subquery's WHERE, such as where i.k = o.k"
 _ONE_ROW = "write an aggregate, such as (select max(x) from …), or look up a table by its whole primary key"
 
 
@@ -81,7 +81,7 @@ def opened(select: Any, around: Scope | None, tables: Any, query: Query) -> Open
             plain.append(node)
             continue
         if has_query(node):
-            refuse(node, "a subquery here depends on two queries around it", _CORRELATED)
+            refuse(node, "a subquery here depends on two outer queries", _CORRELATED)
         found = _pair(node, scope, around)
         (rest if found is None else pairs).append(node if found is None else found)
     restricted(scope, plain, query)
@@ -132,7 +132,7 @@ def _queries(node: Any, scope: Scope) -> Iterator[Any]:
                 waiting.append(scope.aliases[name])
         elif isinstance(part, exp.All | exp.Any):
             hint = "compare with (select max(x) from …), or write x in (…)"
-            refuse(part, "comparisons with ALL and ANY are not there", hint)
+            refuse(part, "comparisons with ALL and ANY are not supported", hint)
         else:
             waiting.extend(reversed(children(part)))
 
@@ -231,9 +231,7 @@ def _alone(select: Any, scope: Scope, query: Query) -> Any:
         and not select.args.get("with_")
         and opened(select, scope, scope.tables, query).correlated
     ):
-        refuse(
-            select, "a subquery that groups, limits or counts cannot depend on the query around it here", _CORRELATED
-        )
+        refuse(select, "a subquery that groups, limits or counts cannot depend on the outer query here", _CORRELATED)
     return query(select, scope.tables)
 
 
@@ -259,7 +257,7 @@ def _members(scope: Scope, node: Any, query: Query) -> Members:
     wanted = tuple(lowered(value, scope) for value in values)
     if _is_plain(select) and (found := opened(select, scope, scope.tables, query)).correlated:
         if found.rest:
-            refuse(found.rest[0], "IN with a further comparison with the query around it", "write exists (…)")
+            refuse(found.rest[0], "a subquery of IN cannot compare further with the outer query", "write exists (…)")
         items = [item.this if isinstance(item, exp.Alias) else item for item in select.expressions]
         inside, keys = found.scope, found.keys(scope)
         attached(inside, items, query)
@@ -299,7 +297,11 @@ def _counted(scope: Scope, found: Members, node: Any) -> tuple[Expr, Expr, Expr]
     NOT IN is never true if one of the members is null.
     """
     if len(found.values) > 1:
-        refuse(node, "several columns that may be null, in NOT IN or inside an expression", "write not exists (…)")
+        refuse(
+            node,
+            "IN of several columns that may be null is not supported in NOT IN or inside an expression",
+            "write not exists (…)",
+        )
     value, member = found.pairs[-1]
     side = replace(found.members, fields=(), made={})
     names = [side.holding(pair[1], "by") for pair in found.pairs[: found.keys]]
@@ -324,7 +326,7 @@ def _value(scope: Scope, node: Any, query: Query) -> Expr:
         found, pairs = _partner(scope, node, query)
         if found.rest:
             hint = "write it as a condition of its own in WHERE, joined by AND"
-            refuse(found.rest[0], "EXISTS inside an expression compares with equality alone", hint)
+            refuse(found.rest[0], "EXISTS inside an expression can compare only by equality", hint)
         return _marked(scope, found.scope, pairs).is_not_null()
     if isinstance(node, exp.In):
         return _membership(scope, node, query)
@@ -363,13 +365,13 @@ def _scalar(scope: Scope, node: Any, query: Query) -> Expr:
     select = _select_of(node)
     if isinstance(select, exp.Select) and not select.args.get("with_"):
         if len(select.expressions) != 1 or select.is_star:
-            refuse(node, "a query in the place of a value has one column", "select one")
+            refuse(node, "a scalar subquery has one column", "select one")
         found = opened(select, scope, scope.tables, query)
         if found.correlated:
             return _per_key(scope, select, found, query)
     rows = query(select, scope.tables)
     if len(rows.stream.columns) != 1:
-        refuse(node, "a query in the place of a value has one column", "select one")
+        refuse(node, "a scalar subquery has one column", "select one")
     name = scope.fresh("value")
     stream = rows.stream.rename({rows.stream.columns[0]: name})
     if rows.one:
@@ -377,7 +379,7 @@ def _scalar(scope: Scope, node: Any, query: Query) -> Expr:
     elif _limit_of(select) == 1:
         _beside(scope, outer(scope, Scope(scope.tables, stream, ()), [], "left"))
     else:
-        refuse(node, "a query in the place of a value may have several rows", _ONE_ROW)
+        refuse(node, "a scalar subquery may return several rows", _ONE_ROW)
     return col(name)
 
 
@@ -395,11 +397,11 @@ def _per_key(scope: Scope, select: Any, found: OpenedQuery, query: Query) -> Exp
     if found.rest:
         refuse(
             found.rest[0],
-            "a query in the place of a value compares with the query around it by equality alone",
+            "a scalar subquery can compare with the outer query only by equality",
             _CORRELATED,
         )
     if any(select.args.get(key) for key in ("group", "having", "limit", "offset", "distinct", "qualify")):
-        refuse(select, "a query in the place of a value that depends on the query around it", _ONE_ROW)
+        refuse(select, "a correlated scalar subquery cannot group or limit its rows", _ONE_ROW)
     item = select.expressions[0]
     item = item.this if isinstance(item, exp.Alias) else item
     pairs = found.keys(scope)
@@ -433,7 +435,7 @@ def _check_unique(select: Any, side: Scope, pairs: Sequence[Pair]) -> None:
         node = node.input
     keys = {e.name for _, inside in pairs if isinstance(e := unwrap(inside), ColumnRef)}
     if not isinstance(node, Table) or not node.primary_key or not set(node.primary_key) <= keys:
-        refuse(select, "a query in the place of a value may have several rows", _ONE_ROW)
+        refuse(select, "a scalar subquery may return several rows", _ONE_ROW)
 
 
 def _only(side: Scope, pairs: Sequence[Pair], names: Sequence[str]) -> None:

@@ -127,7 +127,7 @@ def _in_order(node: Any, made: Aggregate, by: Sequence[Any]) -> Aggregate:
     if made.kind.distinct and [each.expression for each in order] != list(made.arguments):
         refuse(
             node,
-            "different values have no order but their own, and the window has another",
+            "DISTINCT values can be ordered only by themselves, and the window has another order",
             "order by the value in the call too, such as array_agg(distinct x order by x) over (…)",
         )
     return replace(made, order=order)
@@ -166,7 +166,7 @@ def _place(node: Any, scope: Scope, spec: Any, ignores: bool) -> Any:
     if start != "UNBOUNDED" or (end != "UNBOUNDED" and not (first and end == "CURRENT ROW" and not ignores)):
         refuse(
             node,
-            f"{node.sql_name().lower()} over a part of the partition",
+            f"{node.sql_name().lower()} over only a part of the partition is not supported",
             f"{_WHOLE}, or coalesce(x, lag(x ignore nulls) over (…))",
         )
     value = lowered(node.this, scope)
@@ -189,7 +189,7 @@ def _frame(spec: Any, scope: Scope, *, ordered: bool) -> tuple[Any, Any]:
         return ((None, None), None) if not ordered else (None, (None, 0))
     kind = (spec.args.get("kind") or "ROWS").upper()
     if kind not in ("ROWS", "RANGE"):
-        refuse(spec, "this frame is not there", "write rows or range between … and …")
+        refuse(spec, "this frame is not supported", "write rows or range between … and …")
     start, end = _sides(spec)
     bounds = _bound(start, spec.args.get("start_side"), scope, 1), _bound(end, spec.args.get("end_side"), scope, -1)
     if bounds == (None, None) or kind == "ROWS":
@@ -207,9 +207,9 @@ def _bound(bound: Any, side: Any, scope: Scope, direction: int) -> Any:
     span = interval(bound, lambda part: lowered(part, scope))
     if span is not None:
         if span.months or span.count is not None:
-            refuse(bound, "a frame of months has no length", "write a number of days")
+            refuse(bound, "a frame of months has no fixed length", "write a number of days")
         return span.span * sign
     value: Expr = lowered(bound, scope)
     if not is_constant(value):
-        refuse(bound, "a frame has constant bounds", "write a number, or an interval")
+        refuse(bound, "the bounds of a frame must be constants", "write a number, or an interval")
     return constant(value) * sign

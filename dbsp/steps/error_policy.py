@@ -18,7 +18,7 @@ from dataclasses import dataclass, replace
 from dbsp.errors import RowsError
 
 ROWS_NAMED_MAX = 100
-HINT = "mend the row, decide with `coordinator skip`, or choose error_policy dead-letter or null"
+HINT = "fix the row, decide with `coordinator skip`, or choose error_policy dead-letter or null"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

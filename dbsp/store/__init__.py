@@ -161,7 +161,7 @@ class Lease(Protocol):
         ...
 
 
-_OVER = "the rows that were read are held no more"
+_OVER = "the rows that were read are no longer held"
 
 
 def lease_over(why: str) -> UnavailableError:

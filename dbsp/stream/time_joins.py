@@ -376,12 +376,15 @@ def _distance(name: str, value: Any, type_: pa.DataType, least: int | None = Non
     """Return a distance between two values of this type, in the type's unit: a number, days or microseconds."""
     if is_integer(type_):
         if isinstance(value, bool) or not isinstance(value, int):
-            raise CircuitError(f"{name} is a whole number, as the columns are: {name}={value!r}", "such as 10")
+            raise CircuitError(
+                f"{name} must be a whole number, because the columns are: {name}={value!r}", "such as 10"
+            )
         distance = value
     else:
         if not isinstance(value, datetime.timedelta):
             raise CircuitError(
-                f"{name} is a span of time, as the columns are times: {name}={value!r}", "such as dbsp.minutes(10)"
+                f"{name} must be a duration, because the columns are times: {name}={value!r}",
+                "such as dbsp.minutes(10)",
             )
         unit = DAY if type_ == DATE else MICROSECOND
         if value % unit:

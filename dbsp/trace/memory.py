@@ -570,7 +570,7 @@ class MemoryLease:
     def reading(self) -> Iterator[ChunkStore]:
         """Yield the chunks; a chunk that was read stays valid, because it is an object of its own."""
         if self._over or self._database._epoch != self._epoch:
-            raise UnavailableError("the rows that were read are held no more", "read again")
+            raise UnavailableError("the rows that were read are no longer held", "read again")
         yield self._database.chunks
 
     def end(self) -> None:

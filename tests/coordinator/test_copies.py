@@ -104,7 +104,7 @@ def test_copies_of_another_pipeline_are_not_taken_over(folder: Path) -> None:
 @pytest.mark.parametrize(
     ("setting", "message"),
     [
-        ("checkpoint.copies=ftp://host/path", "copies cannot be there"),
+        ("checkpoint.copies=ftp://host/path", "not a place for copies"),
         ("checkpoint.copies=pipeline.toml", "the place for copies cannot be used"),
     ],
 )

@@ -370,7 +370,7 @@ def test_with_the_flag_what_cannot_be_ends_with_a_code_of_its_own(tmp_path: Path
     for flags in (["--accept-circuit"], ["--accept-circuit", "--check"]):
         done = script("serve", "pipeline.toml", *flags, folder=tmp_path)
         assert done.returncode == 2
-        assert "a table is declared otherwise than the rows that are kept: table=orders" in done.stderr
+        assert "the declaration of a table does not fit its kept rows: table=orders" in done.stderr
         assert "hint: put its declaration back" in done.stderr
         assert "Traceback" not in done.stderr
     assert prints(tmp_path / "data") == before
@@ -393,12 +393,12 @@ REFUSED = {
         BOTH + 'pages = clicks.select("page").distinct()\n'
         'pipeline = dbsp.circuit("shop", {"large": large, "per_page": per_page, "pages": pages})\n',
     ),
-    "depends on when rows came.*views=new": (
+    "depends on when rows arrived.*views=new": (
         KEPT,
         BOTH + 'new = clicks.filter(col("at") > dbsp.now() - dbsp.days(1))\n'
         'pipeline = dbsp.circuit("shop", {"large": large, "per_page": per_page, "clicks": clicks, "new": new})\n',
     ),
-    "depends on when rows came.*watermark": (
+    "depends on when rows arrived.*watermark": (
         KEPT,
         BOTH + 'new = clicks.with_watermark("at", dbsp.minutes(1)).group_by("at").aggregate(n=count())\n'
         'pipeline = dbsp.circuit("shop", {"large": large, "per_page": per_page, "clicks": clicks, "new": new})\n',

@@ -72,7 +72,11 @@ def test_without_all_rows_it_is_refused_and_says_what_would_do(tmp_path: Path) -
     config = write(tmp_path, BEFORE)
     ran(config, VISITS.slice(0, 3), "visits")
     ran(config, VISITS.slice(3), "visits")
-    refused(tmp_path, AFTER, "the past of a table is asked for, and it is not kept: table=visits views=per_user")
+    refused(
+        tmp_path,
+        AFTER,
+        "a new view needs all earlier rows of a table, and they are not kept: table=visits views=per_user",
+    )
     with pytest.raises(CircuitError) as raised:
         surveyed(write(tmp_path, AFTER), load_plan(write(tmp_path, AFTER)))
     assert "[checkpoint] retention_s" in str(raised.value.hint)

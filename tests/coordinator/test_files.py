@@ -122,5 +122,5 @@ def test_what_a_pipeline_of_files_refuses(folder: Path) -> None:
     assert "put a file into the table's folder" in str(caught.value)
     with pytest.raises(ConfigError, match="another kind"):
         Service(settings(folder, "input.kind=embedded")).close()
-    with pytest.raises(ConfigError, match="needs their folder"):
+    with pytest.raises(ConfigError, match="needs a folder"):
         settings(folder, "input.directory=")

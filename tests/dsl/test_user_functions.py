@@ -99,7 +99,7 @@ def test_what_fails_takes_only_its_own_row():
     reasons = [reason for _, reason in failures]
     assert reasons[0] == "odd raised ZeroDivisionError: integer division or modulo by zero"
     assert "missing=['t'] extra=[]" in reasons[1]
-    assert "null in a column that is not null: column=t" in reasons[2]
+    assert "null in a column that is not nullable: column=t" in reasons[2]
     assert reasons[3].startswith("odd returned a value that does not fit: column=y type=int32")
     assert reasons[4].startswith("odd returned a value that does not fit: column=y type=int32")
     assert "returns a dict per row, not a list" in reasons[5]
@@ -295,7 +295,7 @@ def test_in_a_batch_only_the_failing_rows_fail():
     assert columns[0].to_pylist() == [2, 6]
     assert [row for row, _ in failures] == [1, 3, 4]
     assert "summed raised ValueError: too long" in failures[0][1]
-    assert "null in a column that is not null: column=t" in failures[1][1]
+    assert "null in a column that is not nullable: column=t" in failures[1][1]
 
 
 def test_a_batch_of_another_shape_fails_its_rows():

@@ -328,7 +328,8 @@ def test_a_topic_that_has_lost_its_oldest_rows_is_not_read_again(settings: Kafka
     Trimmer(settings).delete_below(resources.topic("visits"), 0, 1)
     before = prints(tmp_path / "data")
     with pytest.raises(
-        CircuitError, match="the past of a table is asked for, and it is not kept: table=visits views=per_who"
+        CircuitError,
+        match="a new view needs all earlier rows of a table, and they are not kept: table=visits views=per_who",
     ):
         changed(resources.with_views(PER_PAGE, PER_WHO))
     assert prints(tmp_path / "data") == before

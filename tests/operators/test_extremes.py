@@ -123,7 +123,7 @@ def test_words_sort_as_numbers_and_give_them_back(type_: Any) -> None:
 
 def test_a_row_that_goes_is_refused() -> None:
     batch = Batch.from_rows(SCHEMA, [(("a", 1, 1, 1.0), -1)])
-    with pytest.raises(InternalError, match="a row goes where none ever does"):
+    with pytest.raises(InternalError, match="a row has a weight below 1"):
         FORM.of(batch)
 
 

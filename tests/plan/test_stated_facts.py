@@ -100,7 +100,7 @@ def test_an_operator_without_a_fact_is_not_defined(fact: str) -> None:
 
 
 def test_a_new_operator_that_reads_the_clock_is_not_filled() -> None:
-    with pytest.raises(CircuitError, match=r"depends on when rows came .*node=stamped"):
+    with pytest.raises(CircuitError, match=r"depends on when rows arrived .*node=stamped"):
         changed()
 
 

@@ -153,7 +153,7 @@ class SimulatedCopier:
         going, self._going = self._going, None
         if going is not None and not going.future.done():
             self.world.copies = [copy for copy in self.world.copies if copy is not going]
-            going.future.set_exception(UnavailableError("the copying was ended"))
+            going.future.set_exception(UnavailableError("the copying was stopped"))
 
 
 @dataclass(frozen=True, slots=True)

@@ -215,7 +215,7 @@ class SteppedPublished(PublishedCopies):
         going, self.going = self.going, None
         if going is not None and not going.future.done():
             self.world.copies = [each for each in self.world.copies if each is not going]
-            going.future.set_exception(UnavailableError("the copying was ended"))
+            going.future.set_exception(UnavailableError("the copying was stopped"))
 
 
 class BehindInPieces(fake_beside.Beside):

@@ -225,9 +225,9 @@ def test_a_read_whose_lease_is_over_says_so(pipeline: Pipeline) -> None:
         read = far.read("orders")
         next(read)
         over(far)
-        with pytest.raises(UnavailableError, match="the rows that were read are held no more"):
+        with pytest.raises(UnavailableError, match="the rows that were read are no longer held"):
             list(read)
-        with pytest.raises(UnavailableError, match="the rows that were read are held no more"):
+        with pytest.raises(UnavailableError, match="the rows that were read are no longer held"):
             next(far.read("orders"))
         far.end()
     pipeline.rescale(WORKERS + 1)
@@ -248,7 +248,7 @@ def test_a_host_without_an_executor_is_not_waited_for(pipeline: Pipeline, monkey
     read = far.read("orders")
     first = next(read)
     monkeypatch.setattr(far_reads, "live_hosts", lambda _: set())
-    with pytest.raises(UnavailableError, match="the rows that were read are held no more: no Spark executor"):
+    with pytest.raises(UnavailableError, match="the rows that were read are no longer held: no Spark executor"):
         list(read)
     with pytest.raises(UnavailableError, match="no Spark executor on the host of a worker"):
         leased(pipeline)

@@ -37,7 +37,7 @@ def test_a_wrong_query_is_told(query: str, message: str) -> None:
         ("create table t (a bigint primary key, b bigint primary key)", "a table has one primary key"),
         ("create table t (a bigint primary key, b bigint, primary key (b))", "a table has one primary key"),
         ("create table t (a bigint); create table T (a bigint)", "the name is taken: name=T"),
-        ("create table t (a bigint check (a > 3))", "a column has NOT NULL, DEFAULT and PRIMARY KEY alone"),
+        ("create table t (a bigint check (a > 3))", "a column can have only NOT NULL, DEFAULT and PRIMARY KEY"),
         ("create table t (a timestamp default now())", "a default is a constant"),
         ("create table t (a bigint default (select 1))", "a default is a constant"),
         ("create table t (a bigint default b, b bigint)", "no such column: column=b"),
@@ -60,10 +60,10 @@ def test_a_wrong_query_is_told(query: str, message: str) -> None:
         ),
         (
             "create table t (a bigint)\ncreate view v as select a from t",
-            "a statement begins before the end of the one before it text='create view' .*2:1.*; write `;` between",
+            "a `;` is missing between two statements text='create view' .*2:1.*; write `;` between",
         ),
-        ("create table t as select 1", "a script does not have this statement: statement=create table"),
-        ("drop table t", "a script does not have this statement: statement=drop table"),
+        ("create table t as select 1", "a script cannot contain this statement: statement=create table"),
+        ("drop table t", "a script cannot contain this statement: statement=drop table"),
     ],
 )
 def test_a_wrong_script_is_told(script: str, message: str) -> None:

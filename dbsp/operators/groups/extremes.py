@@ -129,7 +129,7 @@ class ExtremesForm:
         keys = key_columns(batch, self.keys.names)
         columns = {extreme.column: number_words(batch.column(extreme.column)) for extreme in self.extremes}
         if len(batch) and batch.weight.min() <= 0:
-            raise InternalError(f"a row goes where none ever does: of={self}")
+            raise InternalError(f"a row has a weight below 1, but the input never retracts rows: of={self}")
         groups = few_groups(keys, len(batch))
         if groups is not None and (added := self.linear.added_up(batch, groups)) is not None:
             least = [extreme.by_group(batch, columns[extreme.column], groups) for extreme in self.extremes]

@@ -257,6 +257,9 @@ def expanded(segment: I64, rows: Batch) -> tuple[I64, Batch]:
     if (weight == 1).all():
         return segment, rows
     if float(weight.astype(np.float64).sum()) > ROWS_MAX:
-        raise CapacityError(f"too many places in one step: places_max={ROWS_MAX}", "equal rows take a place each")
+        raise CapacityError(
+            f"too many rows to number in one step: rows_max={ROWS_MAX}",
+            "equal rows count one by one: number fewer rows in a step (max_rows_per_step)",
+        )
     source = np.repeat(np.arange(len(rows)), weight)
     return segment[source], rows.take(source).with_weights(np.ones(len(source), np.int64))
