@@ -25,7 +25,7 @@ from benchmarks.count_per_key import circuit
 from benchmarks.durable import DurablePipeline
 from dbsp.runtime.inprocess import InProcessRuntime
 from dbsp.runtime.runtime import Runtime
-from dbsp.runtime.tasks import Work
+from dbsp.runtime.work import Work
 from dbsp.store import CheckpointId
 
 KEYS, LOAD_ROWS, STEP_ROWS, CALM_STEPS = 20_000_000, 1_000_000, 10_000, 20

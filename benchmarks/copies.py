@@ -26,7 +26,7 @@ from dbsp.coordinator.worker_resources import worker_copies
 from dbsp.object_places import FolderPlace
 from dbsp.runtime.inprocess import InProcessRuntime
 from dbsp.runtime.runtime import BehindOrder, CopiesBehind
-from dbsp.runtime.tasks import Work
+from dbsp.runtime.work import Work
 from dbsp.storage.copied_checkpoints import CheckpointName, CopiedCheckpoints
 from dbsp.storage.environment import MAP_SIZE_BYTES
 from dbsp.store import CheckpointId

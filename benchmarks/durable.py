@@ -20,7 +20,7 @@ from dbsp.layout import initial
 from dbsp.logs import INSERT, Range, StepRecord
 from dbsp.plan.planner import plan as make_plan
 from dbsp.runtime.runtime import Runtime, StepReport
-from dbsp.runtime.tasks import Work
+from dbsp.runtime.work import Work
 from dbsp.store import CheckpointId
 from dbsp.zset.batch import Batch
 

@@ -29,10 +29,10 @@ from benchmarks import count_per_key, report
 from benchmarks.durable import DurablePipeline
 from dbsp.io.pushed import Push
 from dbsp.logs import DELETE, INSERT, StepRecord
-from dbsp.runtime import tasks
 from dbsp.runtime.background import BackgroundThreads
 from dbsp.runtime.inprocess import InProcessRuntime
 from dbsp.runtime.runtime import Runtime
+from dbsp.runtime.work import Work
 from dbsp.zset.batch import Batch
 from examples.flights import changes, data
 from examples.flights.circuit import circuit as flights_circuit
@@ -125,7 +125,7 @@ def append(pipeline: DurablePipeline, pushes: list[changes.Push]) -> None:
 
 
 CASES = {"count": counting, "flights": flying}
-Make = Callable[[bool], Callable[[tasks.Work], Runtime]]
+Make = Callable[[bool], Callable[[Work], Runtime]]
 
 
 @contextmanager

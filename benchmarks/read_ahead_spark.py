@@ -10,7 +10,7 @@ from typing import Any
 from dbsp.runtime.background import BackgroundProcesses
 from dbsp.runtime.spark.runtime import SparkRuntime
 from dbsp.runtime.spark.session import SparkSettings, start
-from dbsp.runtime.tasks import Work
+from dbsp.runtime.work import Work
 
 
 @dataclass(frozen=True)

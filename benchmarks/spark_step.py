@@ -28,7 +28,7 @@ from benchmarks.durable import DurablePipeline
 from dbsp.runtime.spark.runtime import SparkRuntime
 from dbsp.runtime.spark.session import SparkSettings
 from dbsp.runtime.spark.step_job import slot
-from dbsp.runtime.tasks import Work
+from dbsp.runtime.work import Work
 
 WORKERS, ROWS, KEYS = 2, 1_000, 100_000
 BLOCK_BYTES = 8_000

@@ -59,7 +59,7 @@ from dbsp.plan.planner import plan as make_plan
 from dbsp.plan.signatures import signatures
 from dbsp.runtime.background import BackgroundProcesses, BackgroundThreads
 from dbsp.runtime.runtime import RunsOnHosts, Runtime
-from dbsp.runtime.tasks import Work
+from dbsp.runtime.work import Work
 from dbsp.storage.copied_checkpoints import CopiedCheckpoints
 from dbsp.stored.levels import NEWEST, READERS_SINCE
 from dbsp.version import VERSION

@@ -37,7 +37,7 @@ from dbsp.logs import AcceptsOutput, Changes, DeadLetter, InputLog, OutputLog, R
 from dbsp.logs.step_commands import BACKFILL, MIGRATE
 from dbsp.plan.plan import Plan
 from dbsp.runtime.inprocess import InProcessRuntime
-from dbsp.runtime.tasks import Work
+from dbsp.runtime.work import Work
 from dbsp.storage import WorkerDatabase
 from dbsp.store import CheckpointId, VersionInfo
 from dbsp.trace.memory import MemoryDatabase

@@ -36,7 +36,7 @@ from dbsp.logs import DeadLetter
 from dbsp.operators.failures import payload_of
 from dbsp.plan.plan import Plan
 from dbsp.runtime.inprocess import InProcessRuntime
-from dbsp.runtime.tasks import Work
+from dbsp.runtime.work import Work
 from dbsp.storage import WorkerDatabase
 from dbsp.storage.transaction import Transaction
 from dbsp.store import NOTHING_SHARED, CheckpointId, TraceSpec

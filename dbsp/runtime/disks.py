@@ -28,7 +28,7 @@ class LooksAtDisk(Protocol):
 
 
 class HasResources(Protocol):
-    """The part of `dbsp.runtime.tasks.Work` that is asked here."""
+    """The part of `dbsp.runtime.Work` that is asked here."""
 
     @property
     def resources(self) -> WorkerResources:

@@ -40,6 +40,7 @@ from dbsp.runtime.leases import (
     traces_of,
     views_of,
 )
+from dbsp.runtime.work import Work
 from dbsp.store import Lease, LeaseNames, NamesLeases, TraceSpec, is_lease_over, lease_over
 from dbsp.trace.manifest import SpineState, StoredBatch, state_bytes
 from dbsp.trace.sorted_read import WORD_MAX, Place, SortedRead
@@ -141,7 +142,7 @@ class Hosts(Protocol):
 # ---- on a worker's host
 
 
-def named_leases(work: tasks.Work, worker: int) -> NamesLeases:
+def named_leases(work: Work, worker: int) -> NamesLeases:
     """Return the worker's database, which keeps leases for readers on other hosts.
 
     **Errors** `UnavailableError` if it cannot be opened: the worker has left this host, or its host has lost its executor.
@@ -157,17 +158,17 @@ def named_leases(work: tasks.Work, worker: int) -> NamesLeases:
     return database
 
 
-def grant(work: tasks.Work, worker: int, epoch: int, names: LeaseNames, step: int, old: OldViews) -> Extents:
+def grant(work: Work, worker: int, epoch: int, names: LeaseNames, step: int, old: OldViews) -> Extents:
     """Grant the newest of these leases on all views before `step`, end the leases that are over, and return the extents."""
     return extents(named_leases(work, worker).grant_named(epoch, names, step, traces_of(work.plan, old)))
 
 
-def end(work: tasks.Work, worker: int, epoch: int, names: LeaseNames) -> None:
+def end(work: Work, worker: int, epoch: int, names: LeaseNames) -> None:
     """End the leases that are over."""
     named_leases(work, worker).end_named(epoch, names)
 
 
-def page(work: tasks.Work, worker: int, order: PageOrder, asks: Mapping[int, PageAsk]) -> FarPage:
+def page(work: Work, worker: int, order: PageOrder, asks: Mapping[int, PageAsk]) -> FarPage:
     """Return a worker's next page, read through a lease that an earlier process was granted."""
     traces = (_trace(order.spec(work.plan)),)
     lease = named_leases(work, worker).named_lease(order.epoch, order.name, traces)

@@ -30,6 +30,7 @@ from dbsp.runtime.copying import Copier, MissingBytes, WarmRound
 from dbsp.runtime.leases import NO_OLD_VIEWS, Leased, LeasedViews, OldViews
 from dbsp.runtime.runtime import NOTHING, BehindOrder, MoveReport, StepReport, WarmProgress, WorkerReport
 from dbsp.runtime.steps_first import StepsFirst
+from dbsp.runtime.work import Work
 from dbsp.steps.exchange import Parcel, from_bytes, least_round, to_bytes
 from dbsp.store import CheckpointId, CommitReport, VersionInfo
 from dbsp.zset.batch import concat, consolidate
@@ -45,7 +46,7 @@ COPY_WAIT_S = 10.0
 class InProcessRuntime:
     """A runtime that runs all workers in the calling thread, one after another; see `dbsp.runtime.runtime.Runtime`."""
 
-    work: tasks.Work
+    work: Work
     encode_parcels: bool = True
     opens_at_once: int = 1
     copies_at_once: int = 1

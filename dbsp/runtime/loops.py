@@ -28,7 +28,8 @@ from dbsp.runtime.backfill import Emptied
 from dbsp.runtime.loop_state import HELD, LEFT, PENDING, RETURN, TRACE, runs_of, without_round
 from dbsp.runtime.moved import moved_over
 from dbsp.runtime.profile import NodeProfile
-from dbsp.runtime.tasks import StepOrder, Work
+from dbsp.runtime.tasks import StepOrder
+from dbsp.runtime.work import Work
 from dbsp.steps.error_policy import NodeFailure, judge
 from dbsp.steps.exchange import Address, Carried, Parcel, Slot, check_arrival, gather, split
 from dbsp.steps.segment import Arrived, SegmentResult, run_segment

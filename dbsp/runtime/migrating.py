@@ -61,7 +61,7 @@ from dbsp.logs import StepRecord
 from dbsp.runtime.migration_state import NEVER, MigrationState, kept_after, keys_kept
 from dbsp.runtime.moved import Migration, Rows
 from dbsp.runtime.runtime import MigrationReport
-from dbsp.runtime.tasks import Work
+from dbsp.runtime.work import Work
 from dbsp.store import TraceSpec
 from dbsp.trace.spine import Spine
 from dbsp.zset.batch import Batch, rearrange

@@ -39,8 +39,8 @@ from dbsp.runtime.memory_logs import MemoryInputLog, MemoryOutputLog
 from dbsp.runtime.pushed import Rows, rows_to_batch
 from dbsp.runtime.rowset import Rowset
 from dbsp.runtime.runtime import MoveReport, StepReport
-from dbsp.runtime.tasks import Work
 from dbsp.runtime.totals import NodeTotals, measured
+from dbsp.runtime.work import Work
 from dbsp.steps.timing import IDLE_S, Moment, Partitions, Timing
 from dbsp.store import CheckpointId
 from dbsp.trace.memory import MemoryDatabase

@@ -9,17 +9,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
+from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 import numpy.typing as npt
 
 from dbsp.errors import InternalError, UnavailableError
 from dbsp.runtime.disks import failing_disk
+from dbsp.runtime.work import Work
 from dbsp.store import Shipment, VersionInfo
-
-if TYPE_CHECKING:
-    from dbsp.runtime.tasks import Work
 
 Numbers = npt.NDArray[np.uint64]
 

@@ -26,15 +26,15 @@ from dbsp.plan.reading import columns_of
 from dbsp.plan.user_code import functions_above
 from dbsp.runtime import ahead, parts, transfers
 from dbsp.runtime.backfill import BackfillSegment
-from dbsp.runtime.background import BackgroundWorkers
 from dbsp.runtime.dead_counts import LATE_ROWS, counted
 from dbsp.runtime.dead_rows import sendable
 from dbsp.runtime.disks import failing_disk
 from dbsp.runtime.event_times import signals_of
 from dbsp.runtime.loop_state import after_loops, flush
 from dbsp.runtime.moved import Migration, moved_over
-from dbsp.runtime.runtime import NOTHING, BehindOrder, LagsCopies, Stray, WorkerReport, WorkerResources
+from dbsp.runtime.runtime import NOTHING, BehindOrder, LagsCopies, Stray, WorkerReport
 from dbsp.runtime.table_batches import table_batches, whole_table
+from dbsp.runtime.work import Work
 from dbsp.steps import figures
 from dbsp.steps.error_policy import judge
 from dbsp.steps.exchange import Address, Carried, Owners, Parcel, check_arrival, gather, split
@@ -51,31 +51,6 @@ COMMIT_PIECE_BYTES = 128 << 20
 """Approximate bytes of a piece while no step waits; LMDB holds the piece in memory until it is written."""
 
 Sent = TypeVar("Sent")
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Work:
-    """The values that every task of a run shares: worker resources, plan, name of the run, background workers.
-
-    `common_disk` says that all hosts see the same files. Otherwise each host sees only the files of its own workers.
-    """
-
-    resources: WorkerResources
-    plan: Plan
-    run: str
-    background: BackgroundWorkers | None = None
-    common_disk: bool = True
-
-    @property
-    def readers(self) -> BackgroundWorkers | None:
-        """Return the background workers if they read ahead, else None.
-
-        Threads of this process always do. Processes do only where a read is more expensive than passing rows between
-        processes.
-        """
-        if self.background is None or not self.background.apart or getattr(self.resources, "input_is_expensive", True):
-            return self.background
-        return None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

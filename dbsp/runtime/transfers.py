@@ -11,18 +11,16 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol, runtime_checkable
+from typing import Protocol, runtime_checkable
 
 import numpy as np
 import numpy.typing as npt
 
 from dbsp.errors import InternalError
 from dbsp.layout import Layout
+from dbsp.runtime.work import Work
 from dbsp.store import CheckpointId, Database, Shipment, VersionView
 from dbsp.trace.slicing import HashRange, shared_ranges
-
-if TYPE_CHECKING:
-    from dbsp.runtime.tasks import Work
 
 Numbers = npt.NDArray[np.uint64]
 NOTHING_HELD: Numbers = np.empty(0, np.uint64)

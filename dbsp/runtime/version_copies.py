@@ -15,8 +15,9 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Protocol, runtime_checkable
 
-from dbsp.runtime import standbys, tasks
+from dbsp.runtime import standbys
 from dbsp.runtime.standbys import PieceStored, StandbyRoute, StandbyStore
+from dbsp.runtime.work import Work
 from dbsp.store import Shipment, VersionInfo
 from dbsp.trace.manifest import state_bytes
 
@@ -94,7 +95,7 @@ def _places(routes: Sequence[StandbyRoute]) -> tuple[tuple[int, ...], tuple[str,
 # ---- on a worker's host
 
 
-def version_sizes(work: tasks.Work, worker: int) -> dict[VersionInfo, int]:
+def version_sizes(work: Work, worker: int) -> dict[VersionInfo, int]:
     """Return the versions that the worker's database holds, oldest first, each with the bytes of its chunks."""
     database: Any = work.resources.database(worker)
     found = {}
@@ -104,6 +105,6 @@ def version_sizes(work: tasks.Work, worker: int) -> dict[VersionInfo, int]:
     return found
 
 
-def piece(work: tasks.Work, worker: int, version: int, states: Mapping[int, Any], bytes_max: int) -> Shipment:
+def piece(work: Work, worker: int, version: int, states: Mapping[int, Any], bytes_max: int) -> Shipment:
     """Return the next piece of a version for the worker's copy."""
     return standbys.piece(work, worker, version, states[worker], bytes_max)

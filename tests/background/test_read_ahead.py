@@ -15,7 +15,7 @@ from dbsp.logs import Changes, Range, StepRecord
 from dbsp.runtime.background import BackgroundThreads
 from dbsp.runtime.inprocess import InProcessRuntime
 from dbsp.runtime.runtime import Runtime
-from dbsp.runtime.tasks import Work
+from dbsp.runtime.work import Work
 from tests.spark.pipelines import Pipeline, push_some
 from tests.spark.wrapped_resources import Delegate
 

@@ -21,6 +21,7 @@ from dbsp.runtime import standbys, tasks
 from dbsp.runtime.inprocess import InProcessRuntime
 from dbsp.runtime.runtime import NOTHING, StepReport, Stray
 from dbsp.runtime.standbys import Lag, PieceStored, StandbyRoute
+from dbsp.runtime.work import Work
 from dbsp.storage import WorkerDatabase
 from dbsp.store import CheckpointId, VersionInfo
 from tests.coordinator.under_traffic import settings
@@ -103,11 +104,11 @@ class HostedResources(ConfiguredResources):
 class HostedStandbys:
     """The standbys on simulated hosts: messages are calls, in small pieces."""
 
-    work: tasks.Work
+    work: Work
     machines: Machines
     piece_bytes: int = 4096
 
-    def _at(self, host: str) -> tasks.Work:
+    def _at(self, host: str) -> Work:
         if host in self.machines.silent:
             raise UnavailableError(f"the host does not answer: host={host}")
         return replace(self.work, resources=replace(self.work.resources, here=host))  # type: ignore[type-var]
@@ -161,7 +162,7 @@ class HostedStandbys:
 class HostedFarReads:
     """Reads beside steps on simulated hosts: a silent one is known to be, as one without executor is."""
 
-    work: tasks.Work
+    work: Work
     machines: Machines
 
     def run(
@@ -280,7 +281,7 @@ def on_machines(machines: Machines, *, common_disk: bool = False) -> Callable[[s
     def wrap(name: str, part: Any) -> Any:
         if name != "runtime":
             return part
-        work = tasks.Work(
+        work = Work(
             resources=HostedResources.of(part.work.resources, machines), plan=part.work.plan, run=part.work.run,
             common_disk=common_disk,
         )  # fmt: skip

@@ -21,6 +21,7 @@ from dbsp.layout import initial
 from dbsp.runtime import tasks
 from dbsp.runtime.copying import Copier
 from dbsp.runtime.inprocess import InProcessRuntime
+from dbsp.runtime.work import Work
 from dbsp.store import CheckpointId, CommitReport
 from tests.coordinator.shop import settings_text
 
@@ -302,7 +303,7 @@ def test_the_first_error_of_a_copy_is_told_at_once_and_ends_its_other_threads() 
 def test_a_checkpoint_of_several_workers_is_copied_by_several_threads(monkeypatch: pytest.MonkeyPatch) -> None:
     meeting = threading.Barrier(2, timeout=60)
 
-    def piece(_work: tasks.Work, _worker: int, *_: Any) -> CommitReport:
+    def piece(_work: Work, _worker: int, *_: Any) -> CommitReport:
         meeting.wait()
         return REPORT
 

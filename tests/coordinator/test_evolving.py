@@ -28,7 +28,7 @@ from dbsp.coordinator.worker_resources import close_resources
 from dbsp.errors import CircuitError, UnavailableError
 from dbsp.io.embedded_output import read_outputs
 from dbsp.io.embedded_steps import EmbeddedStepLog
-from dbsp.runtime.tasks import Work
+from dbsp.runtime.work import Work
 from dbsp.stored.levels import NEWEST
 from tests.coordinator.copies import prints
 from tests.coordinator.shop import CIRCUIT, ORDERS, rows, script, settings, settings_text

@@ -42,7 +42,7 @@ from dbsp.layout import initial
 from dbsp.plan.plan import Plan
 from dbsp.runtime.inprocess import InProcessRuntime
 from dbsp.runtime.session import MemoryResources
-from dbsp.runtime.tasks import Work
+from dbsp.runtime.work import Work
 from dbsp.store import CheckpointId
 from tests import plain_http
 from tests.coordinator.shop import settings_text

@@ -20,7 +20,7 @@ from dbsp.layout import initial
 from dbsp.plan.planner import plan as make_plan
 from dbsp.runtime.inprocess import InProcessRuntime
 from dbsp.runtime.session import MemoryResources
-from dbsp.runtime.tasks import Work
+from dbsp.runtime.work import Work
 from dbsp.store import CheckpointId
 from dbsp.zset.batch import Batch, concat, consolidate
 from dbsp.zset.encoding import encode

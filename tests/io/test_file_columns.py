@@ -29,7 +29,7 @@ from dbsp.plan.reading import columns_read
 from dbsp.runtime import tasks
 from dbsp.runtime.background import BackgroundThreads
 from dbsp.runtime.inprocess import InProcessRuntime
-from dbsp.runtime.tasks import Work
+from dbsp.runtime.work import Work
 from dbsp.store import CheckpointId
 from dbsp.zset.schema import FLOAT64, INT32, INT64, STRING, Column, Schema
 

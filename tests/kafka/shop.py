@@ -38,7 +38,7 @@ from dbsp.io.output_part import with_dead_letters
 from dbsp.layout import initial
 from dbsp.runtime.inprocess import InProcessRuntime
 from dbsp.runtime.session import MemoryResources
-from dbsp.runtime.tasks import Work
+from dbsp.runtime.work import Work
 from dbsp.store import CheckpointId
 from tests import plain_http
 from tests.kafka.topics import messages

@@ -34,7 +34,7 @@ from dbsp.runtime.inprocess import InProcessRuntime
 from dbsp.runtime.memory_logs import MemoryInputLog, MemoryOutputLog
 from dbsp.runtime.runtime import NOTHING, MoveReport, StepReport
 from dbsp.runtime.session import MemoryResources
-from dbsp.runtime.tasks import Work
+from dbsp.runtime.work import Work
 from dbsp.steps.exchange import Parcel
 from dbsp.store import CheckpointId
 from dbsp.trace.memory import MemoryDatabase

@@ -15,7 +15,7 @@ from typing import Any
 
 from dbsp.errors import DbspError
 from dbsp.runtime import transfers
-from dbsp.runtime.tasks import Work
+from dbsp.runtime.work import Work
 from dbsp.store import CheckpointId
 
 KINDS = (

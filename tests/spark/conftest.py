@@ -13,7 +13,7 @@ import pytest
 from dbsp.runtime.runtime import Runtime
 from dbsp.runtime.spark.runtime import SparkRuntime
 from dbsp.runtime.spark.session import SparkHandle, SparkSettings, start
-from dbsp.runtime.tasks import Work
+from dbsp.runtime.work import Work
 from tests.spark.pipelines import MakeRuntime, Open, Pipeline
 
 NEXT = pytest.StashKey[pytest.Item | None]()

@@ -12,7 +12,7 @@ from dbsp.errors import DbspError
 from dbsp.runtime.background import BackgroundProcesses
 from dbsp.runtime.spark.runtime import SparkRuntime
 from dbsp.runtime.spark.session import SparkSettings
-from dbsp.runtime.tasks import Work
+from dbsp.runtime.work import Work
 from tests.spark.pipelines import Pipeline, push_some
 from tests.spark.wrapped_resources import DearInput, KillingResources
 

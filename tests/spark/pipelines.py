@@ -25,7 +25,7 @@ from dbsp.plan.plan import Plan
 from dbsp.plan.planner import plan as make_plan
 from dbsp.runtime.inprocess import InProcessRuntime
 from dbsp.runtime.runtime import Runtime, StepReport
-from dbsp.runtime.tasks import Work
+from dbsp.runtime.work import Work
 from dbsp.store import CheckpointId
 from dbsp.zset.batch import Batch
 

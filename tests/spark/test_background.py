@@ -22,7 +22,7 @@ from dbsp.runtime.background import BackgroundLostError, BackgroundProcesses, Jo
 from dbsp.runtime.runtime import Runtime
 from dbsp.runtime.spark.runtime import SparkRuntime
 from dbsp.runtime.spark.session import SparkHandle
-from dbsp.runtime.tasks import Work
+from dbsp.runtime.work import Work
 from tests.pace import rotating
 from tests.spark.pipelines import Pipeline, push_some
 from tests.spark.test_drivers import DRIVER, JVM, assert_golden, drive

@@ -20,7 +20,7 @@ from dbsp.coordinator import build
 from dbsp.coordinator.config import Config, load_config
 from dbsp.coordinator.service import Service
 from dbsp.runtime.runtime import Runtime
-from dbsp.runtime.tasks import Work
+from dbsp.runtime.work import Work
 from tests.pace import in_turn, rotating
 from tests.spark.cuts import BOTH_WAYS, TO_DRIVER, TO_EXECUTORS, Network, network
 from tests.spark.pipelines import PARTITIONS, Pipeline, as_bytes, in_order, outputs_of, sample_circuit

@@ -29,8 +29,8 @@ from dbsp.runtime.spark.placement import live_hosts
 from dbsp.runtime.spark.runtime import SparkRuntime
 from dbsp.runtime.spark.session import SparkHandle
 from dbsp.runtime.standbys import Lag, StandbyRoute, follow
-from dbsp.runtime.tasks import Work
 from dbsp.runtime.version_copies import CopiesHere, version_sizes
+from dbsp.runtime.work import Work
 from dbsp.storage import WorkerDatabase
 from dbsp.storage.far_standby import FarStandby
 from dbsp.trace.manifest import state_bytes

@@ -40,7 +40,8 @@ from dbsp.errors import (
 from dbsp.layout import initial
 from dbsp.lmdb_environments import data_file
 from dbsp.plan.planner import plan as make_plan
-from dbsp.runtime import inprocess, tasks
+from dbsp.runtime import inprocess
+from dbsp.runtime.work import Work
 from dbsp.storage import WorkerDatabase
 from dbsp.storage.chunkfile import HEADER_BYTES, pack_chunk, payload_of
 from dbsp.storage.discarding import discard_folder
@@ -379,7 +380,7 @@ def test_a_copy_that_waits_for_a_stopped_step_ends_with_it(tmp_path: Path, monke
     zombie = child(STOPPED_WRITER, str(tmp_path / "w"), "scratch", "2")
     assert said(zombie) == "inside"
     resources: Any = OneDatabase(database)
-    runtime = inprocess.InProcessRuntime(tasks.Work(resources=resources, plan=make_plan(plain_circuit()), run="run"))
+    runtime = inprocess.InProcessRuntime(Work(resources=resources, plan=make_plan(plain_circuit()), run="run"))
     copied = runtime.copy(2, checkpoint(1, 2), initial(1))
     assert runtime.fence(2, (0,)) == ()
     assert zombie.wait(timeout=10) == -signal.SIGKILL

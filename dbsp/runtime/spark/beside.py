@@ -5,12 +5,12 @@ from __future__ import annotations
 import os
 from dataclasses import replace
 
-from dbsp.runtime import tasks
 from dbsp.runtime.inprocess import InProcessRuntime
 from dbsp.runtime.parts import KeepsOutput
+from dbsp.runtime.work import Work
 
 
-def beside_workers(work: tasks.Work) -> InProcessRuntime | None:
+def beside_workers(work: Work) -> InProcessRuntime | None:
     """Return the runtime that fences, pins and copies in this process, since a Spark job costs more than these.
 
     The workers' databases must be on this host. None if a worker's output log, which a pin trims, is expensive to open and so

@@ -19,6 +19,7 @@ from dbsp.runtime import tasks
 from dbsp.runtime.spark.failures import TaskFailure, failure_of
 from dbsp.runtime.spark.placement import drain, refuse_elsewhere
 from dbsp.runtime.spark.shared import PackedWork, settle, unpack
+from dbsp.runtime.work import Work
 from dbsp.store import CheckpointId
 from dbsp.zset.batch import Batch
 from dbsp.zset.kernels.compile import compile_all
@@ -62,7 +63,7 @@ def run_control(task: ControlTask, index: int, nothing: Iterable[int]) -> Iterat
         yield failure_of(error, worker)
 
 
-def view_bytes(work: tasks.Work, worker: int, view: str, epoch: int) -> bytes:
+def view_bytes(work: Work, worker: int, view: str, epoch: int) -> bytes:
     """Return the worker's rows of a view as an Arrow stream, with their weights in the column `weight`."""
     part = tasks.view_part(work, worker, tasks.materialized_view(work.plan, view), epoch)
     table = part.to_arrow(weight_column="weight")
@@ -79,7 +80,7 @@ def view_batch(data: bytes, schema: Any) -> Batch:
     return Batch.from_arrow(table.drop_columns(["weight"]), schema, weights)
 
 
-def open_version(work: tasks.Work, worker: int, version: int, epoch: int, layout: Layout) -> CheckpointId:
+def open_version(work: Work, worker: int, version: int, epoch: int, layout: Layout) -> CheckpointId:
     """Open a version of the worker, and load the kernels that its steps need into this process."""
     load_kernels()
     if work.background is not None:
@@ -87,7 +88,7 @@ def open_version(work: tasks.Work, worker: int, version: int, epoch: int, layout
     return tasks.open_version(work, worker, version, epoch, layout)
 
 
-def warm(work: tasks.Work, worker: int) -> int:
+def warm(work: Work, worker: int) -> int:
     """Load the modules, the circuit and the kernels into this process; return a value that nothing uses."""
     load_kernels()
     return len(work.plan.nodes) + worker

@@ -22,7 +22,7 @@ from dbsp.runtime.spark.diagnosis import no_executor
 from dbsp.runtime.spark.jobs import JobThread
 from dbsp.runtime.spark.placement import live_hosts
 from dbsp.runtime.spark.standby_job import RunsAt
-from dbsp.runtime.tasks import Work
+from dbsp.runtime.work import Work
 from dbsp.store import LeaseNames, lease_over
 
 if TYPE_CHECKING:

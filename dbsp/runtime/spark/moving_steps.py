@@ -24,7 +24,7 @@ from dbsp.runtime import migrating
 from dbsp.runtime.migrating import Answer, Decision
 from dbsp.runtime.migration_state import MigrationState
 from dbsp.runtime.moved import Migration, Rows
-from dbsp.runtime.tasks import Work
+from dbsp.runtime.work import Work
 from dbsp.zset.encoding import decode, encode
 
 if TYPE_CHECKING:

@@ -51,6 +51,7 @@ from dbsp.runtime.spark.step_job import ORDER, StepTask, as_property, step_rdd
 from dbsp.runtime.spark.steps_ahead import StepsAhead
 from dbsp.runtime.spark.task_server import TaskServer
 from dbsp.runtime.transfers import Route, TransferProgress
+from dbsp.runtime.work import Work
 from dbsp.store import CheckpointId, CommitReport, VersionInfo
 from dbsp.trace.redistribute import WarmReport
 from dbsp.zset.batch import concat, consolidate
@@ -83,7 +84,7 @@ class SparkRuntime:
 
     def __init__(
         self,
-        work: tasks.Work,
+        work: Work,
         settings: session.SparkSettings | None = None,
         *,
         spark: session.SparkHandle | None = None,
@@ -228,7 +229,7 @@ class SparkRuntime:
             task = (layout.workers, layout.hosts, tasks.read_ahead, arguments)
             self._ahead_jobs.post(lambda: self._control_rdd(*task).collect())
 
-    def _near_background(self) -> tasks.Work | None:
+    def _near_background(self) -> Work | None:
         """Return the work for this process to reach the background workers, which are children of the local JVM.
 
         None without background workers, or if they may be on other hosts.

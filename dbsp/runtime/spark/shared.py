@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from pyspark import cloudpickle
 
 from dbsp.errors import EngineError
-from dbsp.runtime.tasks import Work
+from dbsp.runtime.work import Work
 from dbsp.version import VERSION
 
 _WORKS_KEPT = 8
