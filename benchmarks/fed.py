@@ -9,14 +9,14 @@ import pyarrow.parquet as pq
 
 import dbsp
 from dbsp.coordinator.build import build
-from dbsp.coordinator.config import (
+from dbsp.coordinator.service import Service
+from dbsp.coordinator.settings.config import (
     CheckpointSection,
     Config,
     PipelineSection,
     SparkSection,
     StepSection,
 )
-from dbsp.coordinator.service import Service
 from dbsp.io.connectors.files import FilesInput, FilesOutput
 from dbsp.logs import StepRecord
 from dbsp.plan.planner import plan as make_plan

@@ -30,8 +30,8 @@ from benchmarks.count_per_key import circuit
 from benchmarks.kafka import create, fill
 from benchmarks.latency import milliseconds
 from dbsp.coordinator.build import build
-from dbsp.coordinator.config import Config, PipelineSection, SparkSection, StepSection
 from dbsp.coordinator.service import Service
+from dbsp.coordinator.settings.config import Config, PipelineSection, SparkSection, StepSection
 from dbsp.io.connectors.kafka import KafkaInput, KafkaOutput
 from dbsp.plan.planner import plan as make_plan
 

@@ -21,9 +21,9 @@ import pyarrow as pa
 
 from benchmarks import report
 from benchmarks.report import Target
-from dbsp.coordinator.config import load_config
 from dbsp.coordinator.serve import SWITCH_S
 from dbsp.coordinator.service import Service
+from dbsp.coordinator.settings.config import load_config
 
 PUSH_ROWS, STEPS, LOOKUPS, QUERIES = 500_000, 50, 100, 20
 CIRCUIT = """

@@ -30,9 +30,9 @@ import numpy as np
 import pyarrow as pa
 
 from benchmarks import report
-from dbsp.coordinator.config import load_config
+from dbsp.coordinator.decisions.strategies import COLD, STRATEGIES, WARMUP
 from dbsp.coordinator.service import Service
-from dbsp.coordinator.strategies import COLD, STRATEGIES, WARMUP
+from dbsp.coordinator.settings.config import load_config
 from dbsp.distribute.names import STRATEGIES as BY_KEY
 from dbsp.zset.kernels.compile import compile_all
 

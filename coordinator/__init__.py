@@ -1,24 +1,31 @@
 """The service around the engine: it decides when to step, checkpoint, rescale, recover and stop, and serves the results.
 
-| modules and packages | contents |
+Begin with `service` (a pipeline as a Python object) or `serve` (the same as a process), then `build`, `decisions` and
+`running`.
+
+| package | contents |
 | --- | --- |
-| `decisions` | the decisions, separate from actions: events in, commands out; no clock, no I/O |
-| `running` | the loop that carries out the commands one at a time, on one thread; ledger, status, notices |
-| `service`, `serving`, `serve` | the loop with its circuit, logs and runtime: the Python interface, and `dbsp-coordinator` |
-| `rows_in`, `admission` | pushed rows; the bound on waiting rows |
-| `answers` | the results that the service returns |
-| `address` | the address that the service writes for commands to find |
-| `http`, `postgres`, `flight`, `query` | the interfaces for other programs |
-| `config`, `build`, `worker_resources`, `layouts`, `limits` | from `pipeline.toml` to a service |
-| `preflight` | the check which version of dbsp may continue from here |
-| `upgrades`, `upgrading` | another version of dbsp under a running pipeline |
-| `standby`, `successor`, `launcher` | a second process that takes over from the coordinator: after its end, or in an upgrade |
-| `evolving` | a changed circuit over the state of the previous one |
-| `systemd` | notices to systemd |
-| `doctor` | the check that reads every file and reports the broken ones |
-| `backup` | backups of a pipeline's files, and their restore |
-| `cli`, `commands`, `exits` | `coordinator`, the two console scripts, their exit codes |
-| `children` | child processes for one task each |
+| `decisions` | what to do next: a state machine without clock, disk or network |
+| `running` | the event loop, which carries out the decisions on one thread; ledger, status, notices |
+| `serving` | the interfaces of the service for other threads: push, read, query, follow, rescale |
+| `http`, `postgres`, `flight` | these interfaces over the network |
+| `query` | SQL over the views, in processes of its own |
+| `settings` | `pipeline.toml` as values |
+| `checks` | what is checked before a start or while steps run: settings, stored files, user functions, failing steps |
+| `takeover` | another process takes over between two steps: a standby, or another version of dbsp |
+| `backup` | copies of a pipeline's files, and a pipeline made again from them |
+| `client` | the client of a running service: `dbsp.Client` |
+| `commands` | `coordinator`, the command line |
+
+| module | contents |
+| --- | --- |
+| `service`, `serve` | the pipeline as an object, and as the process `dbsp-coordinator` |
+| `build`, `worker_resources` | from settings to circuit, plan, logs, ledger and runtime; the files of each worker |
+| `layouts`, `evolving` | layouts as values for users; a changed circuit over the state of the previous one |
+| `address`, `systemd` | what the process tells others: where it listens, and when it is ready |
+| `preparing`, `garbage` | work once after an installation; garbage collection of the commands |
+| `children`, `exits` | child processes; errors as lines and exit codes |
+| `resetting` | move or delete what a stopped pipeline has stored |
 """
 
 if __name__ != "dbsp.coordinator":

@@ -19,21 +19,21 @@ from dbsp.circuit.circuit import Circuit
 from dbsp.circuit.fingerprint import NodeToken, explain_difference, node_tokens
 from dbsp.circuit.load import load_circuit
 from dbsp.circuit.names import DEAD_LETTERS
-from dbsp.coordinator.config import MEBIBYTE, Config
+from dbsp.coordinator.checks.doctor import read_ledger
+from dbsp.coordinator.checks.outside import look_outside
+from dbsp.coordinator.checks.preflight import check_engines, check_stored
+from dbsp.coordinator.checks.remains import refuse_logged, refuse_remains
+from dbsp.coordinator.checks.trials import ProcessTrials
 from dbsp.coordinator.decisions import states
 from dbsp.coordinator.decisions.recovery import learned
-from dbsp.coordinator.delta_views import delta_views
-from dbsp.coordinator.doctor import read_ledger
 from dbsp.coordinator.evolving import Databases, Evolution, Here, OnHosts, are_here, carry_out, readable, survey
 from dbsp.coordinator.layouts import check_named, shares_disk
-from dbsp.coordinator.outside import look_outside
-from dbsp.coordinator.preflight import check_engines, check_stored
-from dbsp.coordinator.remains import refuse_logged, refuse_remains
 from dbsp.coordinator.running.attempts import FileMarker
 from dbsp.coordinator.running.blame import Locator
 from dbsp.coordinator.running.clock import Clock, SystemClock
 from dbsp.coordinator.running.command_runner import Parts
 from dbsp.coordinator.running.control import Control, Ledger, configured, new_ledger, standing
+from dbsp.coordinator.running.delta_views import delta_views
 from dbsp.coordinator.running.far_standbys import StandbyRule
 from dbsp.coordinator.running.intake import counted
 from dbsp.coordinator.running.ledger_file import LmdbControl
@@ -43,7 +43,7 @@ from dbsp.coordinator.running.loop_settings import LoopSettings
 from dbsp.coordinator.running.lost_hosts import HostLoss
 from dbsp.coordinator.running.published_copies import CopiesRetention, PublishedCopies, PublishedParts
 from dbsp.coordinator.running.waterlines import Waterlines, watched
-from dbsp.coordinator.trials import ProcessTrials
+from dbsp.coordinator.settings.config import MEBIBYTE, Config
 from dbsp.coordinator.worker_resources import ConfiguredResources, close_resources, worker_copies
 from dbsp.disk import PRIVATE_FOLDER, PUBLIC_FOLDER, make_folder
 from dbsp.errors import CircuitError, ConfigError, DbspError, InternalError

@@ -26,7 +26,6 @@ from pathlib import Path
 from typing import Protocol
 
 from dbsp.circuit.fingerprint import node_tokens
-from dbsp.coordinator.config import Config
 from dbsp.coordinator.decisions.fills import Fill
 from dbsp.coordinator.layouts import shares_disk
 from dbsp.coordinator.running.control import (
@@ -38,6 +37,7 @@ from dbsp.coordinator.running.control import (
     raise_epoch,
     renewed,
 )
+from dbsp.coordinator.settings.config import Config
 from dbsp.coordinator.worker_resources import ConfiguredResources, database_home
 from dbsp.errors import CircuitError, DataError, UnavailableError
 from dbsp.io import examine as logs

@@ -11,7 +11,6 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from dbsp.coordinator.config import Config
 from dbsp.coordinator.running.notices import (
     CheckpointPublished,
     CommandFailed,
@@ -20,6 +19,7 @@ from dbsp.coordinator.running.notices import (
     RescaleMoved,
     StateChanged,
 )
+from dbsp.coordinator.settings.config import Config
 from dbsp.distribute.migration_plan import MigrationPlan
 from dbsp.errors import ConfigError
 from dbsp.layout import Layout, is_change, least_moved, moved_partitions, moves, rescaled

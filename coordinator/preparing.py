@@ -16,8 +16,8 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from pathlib import Path
 
-from dbsp.coordinator.config import Config
 from dbsp.coordinator.exits import say
+from dbsp.coordinator.settings.config import Config
 from dbsp.errors import ConfigError
 from dbsp.zset.kernels.compile import are_compiled, compile_all
 

@@ -16,9 +16,9 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 
-from dbsp.coordinator.config import Config
+from dbsp.coordinator.client.liveness import refuse_running
 from dbsp.coordinator.http.identity import is_written
-from dbsp.coordinator.liveness import refuse_running
+from dbsp.coordinator.settings.config import Config
 from dbsp.errors import ConfigError, UnavailableError
 
 

@@ -25,8 +25,8 @@ import click
 import dbsp.coordinator.garbage  # noqa: F401 - first, since it takes effect on the imports that follow
 from dbsp.coordinator.address import changed_setting
 from dbsp.coordinator.build import Built, build
-from dbsp.coordinator.checking import check_pipeline
-from dbsp.coordinator.config import Config, load_config
+from dbsp.coordinator.checks.checking import check_pipeline
+from dbsp.coordinator.checks.preflight import formats_read
 from dbsp.coordinator.decisions.alarms import NOT_RELOADED
 from dbsp.coordinator.decisions.states import Halt
 from dbsp.coordinator.exits import INTERRUPTED, exit_code, guarded, lead_nowhere, report, say
@@ -36,19 +36,19 @@ from dbsp.coordinator.http.access_log import open_log
 from dbsp.coordinator.http.app import make_app
 from dbsp.coordinator.http.connections import Gate, raise_descriptor_limit
 from dbsp.coordinator.http.listen import HttpServer, bind
-from dbsp.coordinator.lease import Heart, name_of, open_heartbeats
 from dbsp.coordinator.postgres.listen import PostgresServer, bind_postgres
-from dbsp.coordinator.preflight import formats_read
 from dbsp.coordinator.preparing import prepare
 from dbsp.coordinator.running.clock import SystemClock
 from dbsp.coordinator.running.ledger_in_log import LoggedControl
 from dbsp.coordinator.running.live_line import LiveLine, console
 from dbsp.coordinator.running.notices import AlarmRaised, EpochClaimed, FileReloaded, Notice
 from dbsp.coordinator.service import Service
-from dbsp.coordinator.standby import OwnerLock, PreparedStart, prepare_start, stand_by
-from dbsp.coordinator.successor import RUNNING, RUNNING_S, Inheritance, Successor
+from dbsp.coordinator.settings.config import Config, load_config
 from dbsp.coordinator.systemd import SystemdNotices
-from dbsp.coordinator.upgrades import Restart, note_failure, own_interpreter
+from dbsp.coordinator.takeover.lease import Heart, name_of, open_heartbeats
+from dbsp.coordinator.takeover.standby import OwnerLock, PreparedStart, prepare_start, stand_by
+from dbsp.coordinator.takeover.successor import RUNNING, RUNNING_S, Inheritance, Successor
+from dbsp.coordinator.takeover.upgrades import Restart, note_failure, own_interpreter
 from dbsp.errors import ConfigError, DbspError, EngineError
 from dbsp.logs import StepRecord
 from dbsp.logs.step_commands import ACCEPT_OUTPUT
@@ -165,7 +165,7 @@ def command(  # noqa: PLR0913 - one for each option
         if prepared is None:
             return
     elif inheritance is None and not take_over:
-        from dbsp.coordinator.liveness import refuse_running  # noqa: PLC0415 (it loads an HTTP client)
+        from dbsp.coordinator.client.liveness import refuse_running  # noqa: PLC0415 (it loads an HTTP client)
 
         refuse_running(config)
     try:
@@ -201,7 +201,7 @@ def _check(config: Config, evolve: bool, *, proves: bool) -> None:
     plan, said = check_pipeline(config, evolve=evolve)
     click.echo("\n".join([explain(plan), *said]))
     if proves:
-        from dbsp.coordinator.proving import prove as prove_steps  # noqa: PLC0415 - of one option
+        from dbsp.coordinator.takeover.proving import prove as prove_steps  # noqa: PLC0415 - of one option
 
         click.echo(json.dumps(asdict(prove_steps(config))))
 

@@ -12,21 +12,21 @@ from collections.abc import Callable, Mapping
 from types import TracebackType
 from typing import Any, Self
 
-from dbsp.coordinator.answers import Completion, Skipped, ViewRows
 from dbsp.coordinator.build import Built
-from dbsp.coordinator.config import Config
+from dbsp.coordinator.checks.determinism import FirstSteps
+from dbsp.coordinator.checks.trials import ProcessTrials
 from dbsp.coordinator.decisions import commands, events, states
-from dbsp.coordinator.determinism import FirstSteps
 from dbsp.coordinator.exits import error_of, say
 from dbsp.coordinator.layouts import RescalePlan
-from dbsp.coordinator.rows_in import Rows
 from dbsp.coordinator.running.notices import BugFound, LedgerFound, Observer, ServiceCrashed
 from dbsp.coordinator.running.status_json import as_json, at, health_as_json, snapshot_as_json
 from dbsp.coordinator.running.watch import is_ready
+from dbsp.coordinator.serving.answers import Completion, Skipped, ViewRows
 from dbsp.coordinator.serving.decisions import Decisions
 from dbsp.coordinator.serving.queries import QueryReads
 from dbsp.coordinator.serving.rescales import Rescales
-from dbsp.coordinator.trials import ProcessTrials
+from dbsp.coordinator.serving.rows_in import Rows
+from dbsp.coordinator.settings.config import Config
 from dbsp.coordinator.worker_resources import close_resources
 from dbsp.errors import DbspError, UnavailableError
 from dbsp.version import VERSION

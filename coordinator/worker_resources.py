@@ -30,7 +30,7 @@ from pathlib import Path
 from typing import Any, cast
 
 from dbsp.algebra.table import Table
-from dbsp.coordinator.config import Config
+from dbsp.coordinator.settings.config import Config
 from dbsp.disk import is_writable, numbered
 from dbsp.errors import ConfigError, DataError, InternalError
 from dbsp.io.connectors import InputKind, OutputKind, Residence

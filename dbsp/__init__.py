@@ -13,8 +13,8 @@ _CLIENTS = ("AsyncClient", "Client")
 """The names that talk to a running service. Their module needs httpx, which programs without a service do not have."""
 
 if TYPE_CHECKING:  # a type checker knows the names, and that no other is there
-    from dbsp.coordinator.client import AsyncClient as AsyncClient
-    from dbsp.coordinator.client import Client as Client
+    from dbsp.coordinator.client.client import AsyncClient as AsyncClient
+    from dbsp.coordinator.client.client import Client as Client
     from dbsp.surface import *  # noqa: F403
     from dbsp.surface import __all__ as __all__
 else:
@@ -48,7 +48,7 @@ else:
         if name.startswith("_") and name != "__all__":
             raise AttributeError(f"module 'dbsp' has no attribute {name!r}")
         if name in _CLIENTS:
-            globals()[name] = getattr(importlib.import_module("dbsp.coordinator.client"), name)
+            globals()[name] = getattr(importlib.import_module("dbsp.coordinator.client.client"), name)
             return globals()[name]
         _surface()
         if name in globals():

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pyarrow as pa
 import pydantic.v1  # noqa: F401  (FastAPI looks for it when the first route is made)
 
-import dbsp.coordinator.cli
+import dbsp.coordinator.commands.cli
 import dbsp.coordinator.serve
 import dbsp.surface  # noqa: F401
 from dbsp.runtime.spark.control_job import load_kernels

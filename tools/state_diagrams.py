@@ -22,7 +22,7 @@ from dbsp.coordinator.decisions import commands, events, states
 from dbsp.coordinator.decisions.lost_hosts import with_hosts
 from dbsp.coordinator.decisions.machine import step
 from dbsp.coordinator.decisions.migrating import leavers
-from dbsp.coordinator.strategies import COLD, WARMUP
+from dbsp.coordinator.decisions.strategies import COLD, WARMUP
 from dbsp.distribute.migration_plan import MigrationPlan
 from dbsp.distribute.names import ICADD
 from dbsp.layout import Layout, initial

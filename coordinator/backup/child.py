@@ -26,7 +26,7 @@ from typing import Any, BinaryIO
 import dbsp.coordinator.garbage  # noqa: F401 - first, since it takes effect on the imports that follow
 from dbsp.coordinator.backup import making
 from dbsp.coordinator.children import failure, put
-from dbsp.coordinator.config import Config
+from dbsp.coordinator.settings.config import Config
 from dbsp.errors import DbspError, InternalError
 
 

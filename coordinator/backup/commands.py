@@ -11,17 +11,17 @@ import click
 from rich.console import Console
 from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeElapsedColumn, TransferSpeedColumn
 
-from dbsp.coordinator.client import looking
-from dbsp.coordinator.command_context import CommandContext
-from dbsp.coordinator.config import load_config
+from dbsp.coordinator.client.client import looking
+from dbsp.coordinator.commands.command_context import CommandContext
+from dbsp.coordinator.commands.rows_out import LINES, LINES_OUTPUT, print_rows
 from dbsp.coordinator.exits import exit_code
 from dbsp.coordinator.http.identity import OTHER
-from dbsp.coordinator.rows_out import LINES, LINES_OUTPUT, print_rows
+from dbsp.coordinator.settings.config import load_config
 from dbsp.errors import ConfigError, UnavailableError
 
 if TYPE_CHECKING:  # imported late: it loads numpy, which the command line does not need to start
     from dbsp.coordinator.backup.manifests import ListedBackup
-    from dbsp.coordinator.config import Config
+    from dbsp.coordinator.settings.config import Config
     from dbsp.object_places import ObjectPlace
 
     Copies = tuple[ObjectPlace, Config]

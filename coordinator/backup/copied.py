@@ -8,8 +8,8 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from dbsp.coordinator.config import Config
 from dbsp.coordinator.running.ledger_file import decode_ledger
+from dbsp.coordinator.settings.config import Config
 from dbsp.coordinator.worker_resources import worker_copies
 from dbsp.errors import DataError
 from dbsp.object_places import FolderPlace, ObjectPlace, object_place

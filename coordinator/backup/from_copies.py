@@ -31,7 +31,6 @@ from typing import Any
 from dbsp.coordinator.backup.copied import owners_of
 from dbsp.coordinator.backup.restoring import refuse_taken, sync_all
 from dbsp.coordinator.build import difference, load_plan
-from dbsp.coordinator.config import Config
 from dbsp.coordinator.decisions.cutting import Positions
 from dbsp.coordinator.decisions.moved_workers import MovedWorker
 from dbsp.coordinator.running.control import (
@@ -41,6 +40,7 @@ from dbsp.coordinator.running.control import (
 )
 from dbsp.coordinator.running.ledger_file import LmdbControl, decode_ledger, encode_ledger
 from dbsp.coordinator.running.relocations import with_places
+from dbsp.coordinator.settings.config import Config
 from dbsp.coordinator.worker_resources import worker_copies
 from dbsp.disk import PRIVATE_FOLDER, make_folder, sync_path
 from dbsp.errors import CircuitError, ConfigError, DataError, UnavailableError

@@ -40,10 +40,10 @@ from dbsp.coordinator.backup.manifests import (
     refuse_kinds,
     refuse_place,
 )
-from dbsp.coordinator.config import Config
+from dbsp.coordinator.checks.doctor import diagnose, ledger_of
 from dbsp.coordinator.decisions.recovery import choose
-from dbsp.coordinator.doctor import diagnose, ledger_of
 from dbsp.coordinator.running.control import Ledger
+from dbsp.coordinator.settings.config import Config
 from dbsp.coordinator.worker_resources import database_home, writers
 from dbsp.disk import PRIVATE_FILE, PRIVATE_FOLDER, make_folder, sync_path
 from dbsp.errors import DataError, DbspError, UnavailableError

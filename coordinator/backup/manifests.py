@@ -25,7 +25,7 @@ from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import Any
 
-from dbsp.coordinator.config import Config
+from dbsp.coordinator.settings.config import Config
 from dbsp.disk import replace_text
 from dbsp.errors import ConfigError, DataError
 from dbsp.stored import from_stored, stored, to_stored

@@ -22,9 +22,9 @@ from typing import Any, cast
 
 from dbsp.coordinator.backup.manifests import bytes_in, refuse_kinds, refuse_place
 from dbsp.coordinator.children import ChildProcess, put
-from dbsp.coordinator.config import Config
 from dbsp.coordinator.exits import error_of
 from dbsp.coordinator.running.notices import BackupFailed, BackupMade, Notify
+from dbsp.coordinator.settings.config import Config
 from dbsp.errors import DbspError, UnavailableError
 
 COMMAND = [sys.executable, "-P", "-m", "dbsp.coordinator.backup.child"]

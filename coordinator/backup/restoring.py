@@ -27,7 +27,7 @@ from dbsp.coordinator.backup.manifests import (
     read_manifest,
 )
 from dbsp.coordinator.build import difference, load_plan
-from dbsp.coordinator.config import Config
+from dbsp.coordinator.settings.config import Config
 from dbsp.disk import PRIVATE_FOLDER, make_folder, open_plain, private, sync_path
 from dbsp.errors import CircuitError, ConfigError, DataError, UnavailableError
 from dbsp.plan.plan import Plan

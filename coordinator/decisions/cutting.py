@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from types import MappingProxyType
 
-from dbsp.coordinator.limits import StepLimits
+from dbsp.coordinator.decisions.limits import StepLimits
 from dbsp.errors import DataError
 from dbsp.logs import Range, StepRecord
 from dbsp.logs.sizes import Sizes

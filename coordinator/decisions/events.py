@@ -14,7 +14,7 @@ from dbsp.coordinator.decisions.engines import Acceptance
 from dbsp.coordinator.decisions.fills import Fill
 from dbsp.coordinator.decisions.moved_workers import MovedWorker
 from dbsp.coordinator.decisions.states import Halt
-from dbsp.coordinator.strategies import COLD
+from dbsp.coordinator.decisions.strategies import COLD
 from dbsp.distribute.migration_plan import MigrationPlan
 from dbsp.hosts import Offered
 from dbsp.layout import Layout

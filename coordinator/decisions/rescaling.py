@@ -32,7 +32,7 @@ from dataclasses import dataclass, replace
 
 from dbsp.coordinator.decisions import commands, events, migrating, states
 from dbsp.coordinator.decisions.recovery import hosts_of, serves
-from dbsp.coordinator.strategies import COLD, WARMUP
+from dbsp.coordinator.decisions.strategies import COLD, WARMUP
 from dbsp.errors import ConfigError, InternalError
 from dbsp.layout import Layout, is_change, rescaled
 from dbsp.logs import StepRecord

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from dbsp.coordinator.decisions.engines import Acceptance
 from dbsp.coordinator.decisions.fills import Fill
 from dbsp.coordinator.decisions.moved_workers import MovedWorker
-from dbsp.coordinator.strategies import COLD, WARMUP
+from dbsp.coordinator.decisions.strategies import COLD, WARMUP
 from dbsp.distribute.migration_plan import MigrationPlan
 from dbsp.hosts import Offered
 from dbsp.layout import Layout

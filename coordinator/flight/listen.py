@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import socket
 
-from dbsp.coordinator.extras import refuse_missing
 from dbsp.coordinator.flight.section import FlightSection
 from dbsp.coordinator.http.listen import listen_beside
+from dbsp.coordinator.settings.extras import refuse_missing
 
 QUEUE = 128
 

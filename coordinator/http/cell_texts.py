@@ -15,7 +15,7 @@ from decimal import Decimal
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from dbsp.coordinator.bodies import unlike
+from dbsp.coordinator.client.bodies import unlike
 from dbsp.coordinator.http.rendering import EXACT_MAX, plain
 from dbsp.errors import ConfigError
 from dbsp.io.formats.wire import quoted, quoted_strings, to_json_text

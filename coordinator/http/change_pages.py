@@ -12,8 +12,8 @@ from collections.abc import Callable
 from functools import partial
 from typing import Generic, Protocol, TypeVar
 
-from dbsp.coordinator.answers import ViewChanges
 from dbsp.coordinator.http.lanes import Lane
+from dbsp.coordinator.serving.answers import ViewChanges
 from dbsp.coordinator.serving.reads import Reads
 
 Key = tuple[int, str, int, int, bool]

@@ -22,7 +22,6 @@ from functools import partial
 from fastapi import FastAPI, Query, Request, Response
 from fastapi.responses import StreamingResponse
 
-from dbsp.coordinator.answers import ViewChanges
 from dbsp.coordinator.http.event_pages import EventPage, event_pages
 from dbsp.coordinator.http.kinds import ARROW, CSV, EVENTS, JSON, chosen
 from dbsp.coordinator.http.lanes import Lane, Lanes
@@ -30,6 +29,7 @@ from dbsp.coordinator.http.notifier import Notifier
 from dbsp.coordinator.http.refusals import not_offered
 from dbsp.coordinator.http.row_texts import csv_of, json_list, json_object, step_json
 from dbsp.coordinator.http.waiting import Waiters
+from dbsp.coordinator.serving.answers import ViewChanges
 from dbsp.coordinator.serving.reads import Reads
 from dbsp.errors import ConfigError, DbspError
 from dbsp.zset.arrow_stream import arrow_stream

@@ -5,10 +5,10 @@ from __future__ import annotations
 import json
 from dataclasses import dataclass
 
-from dbsp.coordinator.answers import ViewChanges
 from dbsp.coordinator.http.change_pages import ChangePages
 from dbsp.coordinator.http.lanes import Lane
 from dbsp.coordinator.http.row_texts import step_json
+from dbsp.coordinator.serving.answers import ViewChanges
 from dbsp.coordinator.serving.reads import Reads
 
 KEPT_CHARS_MAX = 16 << 20

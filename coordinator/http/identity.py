@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from dbsp.coordinator.address import read_address
-from dbsp.coordinator.config import Config
+from dbsp.coordinator.settings.config import Config
 from dbsp.errors import ConfigError, DataError
 from dbsp.processes import notes_of_others
 
@@ -57,7 +57,7 @@ def expected_of(config: Config) -> Expected | None:
 
 def run_of(data_dir: Path) -> str | None:
     """Return the run that a pipeline's ledger on this host names; None if no ledger can be read."""
-    from dbsp.coordinator.doctor import read_ledger  # noqa: PLC0415 - the engine, of no use to a client
+    from dbsp.coordinator.checks.doctor import read_ledger  # noqa: PLC0415 - the engine, of no use to a client
     from dbsp.lmdb_environments import BROKEN_FILE  # noqa: PLC0415 - as above
 
     try:

@@ -12,12 +12,12 @@ from fastapi import FastAPI, Query, Request
 from fastapi.responses import JSONResponse
 from pydantic import BaseModel, Field, StrictBool
 
-from dbsp.coordinator.answers import LetterPage, LetterReplay
 from dbsp.coordinator.http.lanes import Lanes
 from dbsp.coordinator.http.pushes import PUSHED, Patience, answered, position_json
 from dbsp.coordinator.http.waiting import Waiters
-from dbsp.coordinator.letter_codes import COLUMNS, Code
 from dbsp.coordinator.running.letters import Letter
+from dbsp.coordinator.serving.answers import LetterPage, LetterReplay
+from dbsp.coordinator.serving.letter_codes import COLUMNS, Code
 from dbsp.coordinator.serving.letters import DeadLetters, LetterFilter
 from dbsp.io.pushed import Position
 

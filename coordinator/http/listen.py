@@ -20,10 +20,10 @@ from typing import Any
 import uvicorn
 
 from dbsp.coordinator.address import ADDRESS_FILE, read_address, write_whole
-from dbsp.coordinator.address_section import AddressSection
 from dbsp.coordinator.http.connections import ACCEPTED_AT_ONCE, HEAD_BYTES_MAX, BoundedProtocol, Gate
 from dbsp.coordinator.http.section import LOOPBACK, HttpSection
 from dbsp.coordinator.http.tls import certificate_of, listening
+from dbsp.coordinator.settings.address_section import AddressSection
 from dbsp.disk import alone_in, make_folder
 from dbsp.errors import ConfigError, UnavailableError
 

@@ -9,7 +9,7 @@ from dbsp.coordinator.http.lanes import Lanes
 from dbsp.coordinator.http.rendering import plain
 from dbsp.coordinator.running.log_tail import last_events
 from dbsp.coordinator.service import Service
-from dbsp.coordinator.settings_shown import settings_as_json
+from dbsp.coordinator.settings.settings_shown import settings_as_json
 
 LINES_MAX = 5_000
 NUMBER_MAX = (1 << 53) - 1

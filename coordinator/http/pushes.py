@@ -9,13 +9,13 @@ from typing import Annotated, Any
 from fastapi import FastAPI, Query, Request
 from fastapi.responses import JSONResponse
 
+from dbsp.coordinator.client.unpacking import ENCODINGS, unpacked_body
 from dbsp.coordinator.http.doors import whole_body
 from dbsp.coordinator.http.kinds import ARROW, CSV, TSV
 from dbsp.coordinator.http.lanes import Lanes
 from dbsp.coordinator.http.waiting import Waiters
 from dbsp.coordinator.running.status import Snapshot
 from dbsp.coordinator.serving.ingest import Ingest
-from dbsp.coordinator.unpacking import ENCODINGS, unpacked_body
 from dbsp.errors import ConfigError, DataError, UnavailableError
 from dbsp.io.formats import decode_arrow, decode_json, tables_in
 from dbsp.io.pushed import Position, Producer, PushBounds

@@ -9,8 +9,8 @@ from typing import Any
 import pyarrow as pa
 from pyarrow.csv import WriteOptions, write_csv
 
-from dbsp.coordinator.answers import StepChanges, ViewRows
 from dbsp.coordinator.http.cell_texts import csv_texts, number_texts, object_rows, portions
+from dbsp.coordinator.serving.answers import StepChanges, ViewRows
 from dbsp.coordinator.serving.results import Tables
 
 

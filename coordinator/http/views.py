@@ -15,7 +15,6 @@ from fastapi import FastAPI, Query, Request, Response
 from fastapi.responses import JSONResponse, StreamingResponse
 from pydantic import BaseModel, Field
 
-from dbsp.coordinator.answers import ViewRows
 from dbsp.coordinator.http.cell_texts import list_rows, number_texts, object_rows
 from dbsp.coordinator.http.kinds import ARROW, CSV, JSON, JSON_LINES, chosen
 from dbsp.coordinator.http.lanes import Lane, Lanes
@@ -30,6 +29,7 @@ from dbsp.coordinator.http.row_texts import (
     weighted,
 )
 from dbsp.coordinator.service import Service
+from dbsp.coordinator.serving.answers import ViewRows
 from dbsp.coordinator.serving.pages import Page, ViewRead
 from dbsp.coordinator.serving.reads import KEPT_VIEW_BYTES_MAX
 from dbsp.coordinator.serving.results import OpenResult, Tables, small

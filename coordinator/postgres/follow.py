@@ -21,7 +21,6 @@ from typing import TypeAlias
 
 import pyarrow as pa
 
-from dbsp.coordinator.answers import StepChanges, ViewChanges
 from dbsp.coordinator.http.change_pages import ChangePages
 from dbsp.coordinator.http.lanes import Lane
 from dbsp.coordinator.http.notifier import Notifier
@@ -30,6 +29,7 @@ from dbsp.coordinator.postgres.stopping import StopSignal
 from dbsp.coordinator.postgres.subscribing import SUBSCRIBE, Subscription, followed_schema, progress_row, with_heads
 from dbsp.coordinator.postgres.view_rows import RowsOfView
 from dbsp.coordinator.query.held import HeldBytes
+from dbsp.coordinator.serving.answers import StepChanges, ViewChanges
 from dbsp.coordinator.serving.pages import ViewRead
 from dbsp.coordinator.serving.reads import Reads
 from dbsp.errors import PositionError

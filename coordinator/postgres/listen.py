@@ -18,7 +18,6 @@ from collections.abc import Mapping
 from contextlib import suppress
 from typing import Any
 
-from dbsp.coordinator.extras import refuse_missing
 from dbsp.coordinator.http.access_log import AccessLog
 from dbsp.coordinator.http.listen import listen_beside
 from dbsp.coordinator.http.tls import certificate_of, listening
@@ -29,6 +28,7 @@ from dbsp.coordinator.postgres.refusals import PostgresRefusal
 from dbsp.coordinator.postgres.section import PostgresSection
 from dbsp.coordinator.postgres.session import TOO_MANY, PostgresSession
 from dbsp.coordinator.service import Service
+from dbsp.coordinator.settings.extras import refuse_missing
 from dbsp.reloading import Reloadable
 
 QUEUE = 128

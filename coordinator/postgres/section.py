@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-from dbsp.coordinator.address_section import AddressSection
+from dbsp.coordinator.settings.address_section import AddressSection
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

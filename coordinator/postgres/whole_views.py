@@ -10,12 +10,12 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 
-from dbsp.coordinator.answers import ViewRows
 from dbsp.coordinator.postgres.follow import SharedReads
 from dbsp.coordinator.postgres.statements import pieces_of, unquoted
 from dbsp.coordinator.postgres.stopping import StopSignal
 from dbsp.coordinator.postgres.view_rows import RowsOfView
 from dbsp.coordinator.query.statement import repeat_by_weight
+from dbsp.coordinator.serving.answers import ViewRows
 from dbsp.coordinator.serving.pages import ViewRead
 from dbsp.coordinator.serving.reads import KEPT_VIEW_BYTES_MAX
 from dbsp.errors import UnavailableError

@@ -8,7 +8,7 @@ that is never committed.
 If that process survives, the count restarts and the step runs here. So kills from outside alone never halt the
 pipeline. If it dies, the step ends with `DeadlyStepError`, and the machine halts before the step.
 
-Elsewhere: the process itself (`dbsp.coordinator.trials`), and the decision that follows (`coordinator skip`).
+Elsewhere: the process itself (`dbsp.coordinator.checks.trials`), and the decision that follows (`coordinator skip`).
 """
 
 from __future__ import annotations

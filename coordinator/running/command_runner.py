@@ -24,8 +24,8 @@ from dbsp.coordinator.decisions.cutting import (
     unread,
 )
 from dbsp.coordinator.decisions.fills import is_filling
+from dbsp.coordinator.decisions.limits import StepLimits
 from dbsp.coordinator.exits import refused
-from dbsp.coordinator.limits import StepLimits
 from dbsp.coordinator.running import control as ledgers
 from dbsp.coordinator.running.attempts import Attempts, Marker, NoMarker, Trials
 from dbsp.coordinator.running.blame import Locate, unlocated

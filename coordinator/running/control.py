@@ -20,7 +20,7 @@ from dbsp.coordinator.decisions.events import LedgerState
 from dbsp.coordinator.decisions.fills import Fill
 from dbsp.coordinator.decisions.moved_workers import MovedWorker, StandbyPlace
 from dbsp.coordinator.decisions.recovery import serves
-from dbsp.coordinator.strategies import COLD
+from dbsp.coordinator.decisions.strategies import COLD
 from dbsp.distribute.migration_plan import MigrationPlan
 from dbsp.errors import DataError, FencedError
 from dbsp.hosts import HostChoice, Offered

@@ -12,8 +12,8 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, cast
 
-from dbsp.coordinator.config import Config
 from dbsp.coordinator.running.notices import CopyFailed, CopyWorks, Notify
+from dbsp.coordinator.settings.config import Config
 from dbsp.errors import UnavailableError
 from dbsp.io.connectors.messages import ReadsTopics, kafka_settings
 from dbsp.logs import Waiting

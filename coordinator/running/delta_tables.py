@@ -7,7 +7,7 @@ commit contains its position (`DeltaTable`).
 Steps never wait for the thread. A table that cannot be written is tried again in the next round, and shown in status,
 log and metrics. A commit covers several steps. Where the view has a key, only the last state of a row that changed
 several times is written. Elsewhere: the writing (`dbsp.io.delta_table`), and the checks of the settings
-(`dbsp.coordinator.delta_views`).
+(`dbsp.coordinator.running.delta_views`).
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import pyarrow as pa
 
-from dbsp.coordinator.answers import ViewChanges, ViewRows
-from dbsp.coordinator.config import Config
-from dbsp.coordinator.delta_views import DeltaView, delta_views
 from dbsp.coordinator.running.delta_notes import DeltaNotes
+from dbsp.coordinator.running.delta_views import DeltaView, delta_views
 from dbsp.coordinator.running.feed import added_up
 from dbsp.coordinator.running.notices import DeltaFailed, DeltaWritten, Notify
 from dbsp.coordinator.running.status import Snapshot
+from dbsp.coordinator.serving.answers import ViewChanges, ViewRows
+from dbsp.coordinator.settings.config import Config
 from dbsp.diagnostics.secrets import without_login
 from dbsp.errors import ConfigError, DbspError, PositionError, UnavailableError
 from dbsp.io.formats.json_output import newest_rows

@@ -17,6 +17,7 @@ from dbsp.coordinator.decisions import commands, events, fills, states
 from dbsp.coordinator.decisions.autoscale import Sample, Watching, decide, emptied, looked, may_do_with, seen
 from dbsp.coordinator.decisions.machine import step
 from dbsp.coordinator.decisions.rescaling import is_moving
+from dbsp.coordinator.decisions.strategies import COLD
 from dbsp.coordinator.running.command_runner import CommandRunner, Parts
 from dbsp.coordinator.running.control import request_rescale
 from dbsp.coordinator.running.host_command import HostCommand, HostOffer
@@ -31,7 +32,6 @@ from dbsp.coordinator.running.notices import (
     StateChanged,
 )
 from dbsp.coordinator.running.status import LiveStatus, Snapshot, waiting_rescale
-from dbsp.coordinator.strategies import COLD
 from dbsp.errors import AwayError, DbspError, UnavailableError
 from dbsp.hosts import Offered
 from dbsp.logs import Waiting

@@ -17,9 +17,9 @@ from logging.handlers import RotatingFileHandler
 from pathlib import Path
 from typing import cast
 
-from dbsp.coordinator.config import LogSection
 from dbsp.coordinator.running.clock import Clock
 from dbsp.coordinator.running.notices import Notice, StepFinished
+from dbsp.coordinator.settings.config import LogSection
 from dbsp.disk import PRIVATE_FOLDER, private
 from dbsp.logs import StepRecord
 from dbsp.runtime.runtime import StepReport

@@ -23,9 +23,9 @@ from operator import itemgetter
 import pyarrow as pa
 
 from dbsp.circuit.names import DEAD_LETTERS
-from dbsp.coordinator.answers import StepChanges, ViewChanges
-from dbsp.coordinator.config import Config
 from dbsp.coordinator.running.status import Snapshot
+from dbsp.coordinator.serving.answers import StepChanges, ViewChanges
+from dbsp.coordinator.settings.config import Config
 from dbsp.errors import BegunAnewError, ConfigError, PositionError, UnavailableError
 from dbsp.io.embedded_output import EmbeddedOutputLog, by_step, output_workers
 from dbsp.io.letter_log import LetterLog

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from dbsp.coordinator.decisions.cutting import Backlog, Positions, cut, cut_whole
-from dbsp.coordinator.limits import StepLimits
+from dbsp.coordinator.decisions.limits import StepLimits
 from dbsp.logs import InputLog, KeepsTransactions, Range, TellsWaits
 
 

@@ -17,9 +17,9 @@ from typing import Any
 from dbsp.coordinator.decisions import engines
 from dbsp.coordinator.decisions.fills import Fill
 from dbsp.coordinator.decisions.moved_workers import MovedWorker, StandbyPlace
+from dbsp.coordinator.decisions.strategies import COLD
 from dbsp.coordinator.running.control import Deaths, Ledger, Saved, StoredViews, changed_ledger
 from dbsp.coordinator.running.format_window import beyond
-from dbsp.coordinator.strategies import COLD
 from dbsp.distribute.migration_plan import MigrationPlan
 from dbsp.errors import DataError
 from dbsp.hosts import HostChoice, Offered

@@ -14,10 +14,10 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import cast
 
-from dbsp.coordinator.config import Config
-from dbsp.coordinator.doctor import read_ledger
+from dbsp.coordinator.checks.doctor import read_ledger
 from dbsp.coordinator.running.control import Control, Ledger
 from dbsp.coordinator.running.ledger_file import decode_ledger, encode_ledger
+from dbsp.coordinator.settings.config import Config
 from dbsp.errors import ConfigError
 from dbsp.logs import CarriesLedger, StepLog
 

@@ -16,7 +16,7 @@ from typing import Any, Protocol
 
 import pyarrow as pa
 
-from dbsp.coordinator.letter_codes import Code
+from dbsp.coordinator.serving.letter_codes import Code
 from dbsp.io.letter_log import LetterLog
 from dbsp.logs import StepRecord
 from dbsp.logs.step_commands import DEADLY
@@ -102,7 +102,7 @@ class Letter:
         return f"{self.step}-{self.number}"
 
     def values(self) -> dict[str, Any]:
-        """Return the columns of `dbsp.coordinator.letter_codes`, but for `replayed`, which the letter log does not know."""
+        """Return the columns of `dbsp.coordinator.serving.letter_codes`, but for `replayed`, which the log does not know."""
         return {
             "position": self.at, "step": self.step, "code": self.code, "table_name": self.table,
             "partition": self.partition, "row_offset": self.offset, "unplaced": self.unplaced, "node": self.node,

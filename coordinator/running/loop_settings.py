@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from dbsp.coordinator.decisions.autoscale import AutoscaleSection
-from dbsp.coordinator.limits import StepLimits
+from dbsp.coordinator.decisions.limits import StepLimits
+from dbsp.coordinator.decisions.strategies import COLD
 from dbsp.coordinator.running.far_standbys import StandbyRule
 from dbsp.coordinator.running.lost_hosts import HostLoss
-from dbsp.coordinator.strategies import COLD
 from dbsp.hosts import Offered
 
 

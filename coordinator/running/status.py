@@ -17,9 +17,9 @@ from dbsp.coordinator.decisions.cutting import Positions
 from dbsp.coordinator.decisions.moved_workers import MovedWorker
 from dbsp.coordinator.decisions.rescaling import is_moving
 from dbsp.coordinator.decisions.states import Facts, Halt
+from dbsp.coordinator.decisions.strategies import WARMUP
 from dbsp.coordinator.running.clock import Clock
 from dbsp.coordinator.running.progress import MovingProgress, RescaleProgress, WaitingRescale
-from dbsp.coordinator.strategies import WARMUP
 from dbsp.distribute.migration_plan import MigrationPlan
 from dbsp.io.pushed import Position
 from dbsp.layout import Layout

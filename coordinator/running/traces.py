@@ -22,10 +22,10 @@ import threading
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
-from dbsp.coordinator.config import TracesSection
-from dbsp.coordinator.extras import refuse_missing
 from dbsp.coordinator.running.clock import Clock
 from dbsp.coordinator.running.notices import CheckpointPublished, Notice, Notify, StepCut, TracesFailed, TracesSent
+from dbsp.coordinator.settings.config import TracesSection
+from dbsp.coordinator.settings.extras import refuse_missing
 from dbsp.diagnostics.secrets import without_login
 from dbsp.logs import StepRecord
 from dbsp.runtime.runtime import StepReport, WorkerReport

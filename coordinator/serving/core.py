@@ -9,7 +9,6 @@ from typing import Any
 
 from dbsp.algebra.table import Table
 from dbsp.coordinator.build import Built, build
-from dbsp.coordinator.config import Config
 from dbsp.coordinator.decisions import states
 from dbsp.coordinator.layouts import StateRates
 from dbsp.coordinator.running.event_loop import EventLoop
@@ -19,7 +18,8 @@ from dbsp.coordinator.running.metrics import Metrics
 from dbsp.coordinator.running.observers import Observers
 from dbsp.coordinator.running.status import LiveStatus, Snapshot
 from dbsp.coordinator.running.traces import Traces
-from dbsp.coordinator.upgrades import Upgrades
+from dbsp.coordinator.settings.config import Config
+from dbsp.coordinator.takeover.upgrades import Upgrades
 from dbsp.errors import ConfigError, UnavailableError
 from dbsp.logs.step_commands import ACCEPT_OUTPUT
 from dbsp.settings import similar

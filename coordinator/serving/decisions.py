@@ -7,17 +7,17 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, cast
 
-from dbsp.coordinator.answers import Skipped
 from dbsp.coordinator.backup.process import Backups
 from dbsp.coordinator.build import Built
-from dbsp.coordinator.config import Config
 from dbsp.coordinator.decisions import events, states
-from dbsp.coordinator.proof_copies import ProofCopies, copied_for_proof
 from dbsp.coordinator.running.copies import TopicCopies
 from dbsp.coordinator.running.event_loop import SETTLED
+from dbsp.coordinator.serving.answers import Skipped
 from dbsp.coordinator.serving.core import ServiceCore, refuse_halted, refuse_in
-from dbsp.coordinator.skipping import Skips
-from dbsp.coordinator.upgrades import Departure
+from dbsp.coordinator.serving.skipping import Skips
+from dbsp.coordinator.settings.config import Config
+from dbsp.coordinator.takeover.proof_copies import ProofCopies, copied_for_proof
+from dbsp.coordinator.takeover.upgrades import Departure
 
 
 class Decisions(ServiceCore):

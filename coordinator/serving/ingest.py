@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from dbsp.coordinator.admission import refuse_overload
-from dbsp.coordinator.answers import Completion
 from dbsp.coordinator.build import Built, shows_clock
-from dbsp.coordinator.config import Config
 from dbsp.coordinator.decisions.cutting import unread
-from dbsp.coordinator.rows_in import Rows, as_push, refuse_bad, writer_of
 from dbsp.coordinator.running.copies import TopicCopies
 from dbsp.coordinator.running.watch import Watch, unread_rows
+from dbsp.coordinator.serving.admission import refuse_overload
+from dbsp.coordinator.serving.answers import Completion
 from dbsp.coordinator.serving.core import ServiceCore, refuse_halted
+from dbsp.coordinator.serving.rows_in import Rows, as_push, refuse_bad, writer_of
+from dbsp.coordinator.settings.config import Config
 from dbsp.errors import ConfigError, UnavailableError
 from dbsp.io.pushed import Incoming, InputWriter, Position, Producer
 

@@ -17,10 +17,10 @@ from typing import Any
 import pyarrow as pa
 
 from dbsp.algebra.table import Table
-from dbsp.coordinator.answers import LetterPage, LetterRefused, LetterReplay
-from dbsp.coordinator.letter_codes import Code
 from dbsp.coordinator.running.letters import Letter
+from dbsp.coordinator.serving.answers import LetterPage, LetterRefused, LetterReplay
 from dbsp.coordinator.serving.ingest import Ingest
+from dbsp.coordinator.serving.letter_codes import Code
 from dbsp.errors import ConfigError, DataError
 from dbsp.io.connectors.messages import ReadsTopics
 from dbsp.io.formats import decode_json

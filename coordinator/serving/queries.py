@@ -11,7 +11,6 @@ import pyarrow as pa
 
 from dbsp.circuit.names import DEAD_LETTERS
 from dbsp.coordinator.build import Built
-from dbsp.coordinator.config import Config
 from dbsp.coordinator.query.explaining import PLAN_SCHEMA, Explained, explained, plan_table
 from dbsp.coordinator.query.process import Given, Queries, Read, Stop
 from dbsp.coordinator.query.pushdown import Needed
@@ -20,6 +19,7 @@ from dbsp.coordinator.serving import reads
 from dbsp.coordinator.serving.query_parts import ViewPart, part_of
 from dbsp.coordinator.serving.reads import Reads
 from dbsp.coordinator.serving.results import OpenResult
+from dbsp.coordinator.settings.config import Config
 from dbsp.runtime.leases import ALL, Leased, looked_up
 
 ANALYZE = "EXPLAIN ANALYZE"

@@ -13,16 +13,16 @@ import pyarrow as pa
 
 from dbsp.algebra.table import Table
 from dbsp.circuit.names import DEAD_LETTERS
-from dbsp.coordinator.answers import ViewChanges, ViewRows
 from dbsp.coordinator.build import Built
-from dbsp.coordinator.config import Config
 from dbsp.coordinator.query.statement import Unreadable, not_readable
 from dbsp.coordinator.running.delta_tables import DeltaTables
 from dbsp.coordinator.running.feed import Feed
 from dbsp.coordinator.running.letters import CHANGED, CHANGED_ROWS
+from dbsp.coordinator.serving.answers import ViewChanges, ViewRows
 from dbsp.coordinator.serving.leases import ViewLeases
 from dbsp.coordinator.serving.letters import DeadLetters
 from dbsp.coordinator.serving.pages import Pages, ViewRead
+from dbsp.coordinator.settings.config import Config
 from dbsp.errors import ConfigError
 from dbsp.io.formats.json_rows import decode_json
 from dbsp.plan.plan import ViewSpec

@@ -9,11 +9,11 @@ from typing import Any
 from dbsp.coordinator.decisions import events, states
 from dbsp.coordinator.decisions.recovery import serves
 from dbsp.coordinator.decisions.rescaling import is_moving
+from dbsp.coordinator.decisions.strategies import COLD, STRATEGIES
 from dbsp.coordinator.layouts import RescalePlan, layout_as_json, plan_rescale
 from dbsp.coordinator.running import control as ledgers
 from dbsp.coordinator.running.event_loop import SETTLED
 from dbsp.coordinator.serving.core import ServiceCore, refuse_halted, refuse_in
-from dbsp.coordinator.strategies import COLD, STRATEGIES
 from dbsp.errors import ConfigError, UnavailableError
 from dbsp.hosts import Offered, check_hosts
 from dbsp.layout import Layout

@@ -29,11 +29,11 @@ import numpy as np
 import pyarrow as pa
 from rich.console import Console
 
-from dbsp.coordinator.config import Config, load_config
 from dbsp.coordinator.http.app import make_app
 from dbsp.coordinator.http.listen import HttpServer, bind
 from dbsp.coordinator.running.status import Snapshot
 from dbsp.coordinator.service import Service
+from dbsp.coordinator.settings.config import Config, load_config
 from dbsp.errors import DbspError, UnavailableError
 from dbsp.io.embedded_input import EmbeddedInputLog
 from dbsp.io.pushed import Incoming, Producer

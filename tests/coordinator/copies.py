@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from dbsp.coordinator.config import Config
+from dbsp.coordinator.settings.config import Config
 from tests.coordinator.shop import CIRCUIT, settings, settings_text
 
 

@@ -15,10 +15,10 @@ from functools import cache, lru_cache
 from typing import TYPE_CHECKING, Any
 
 from dbsp.coordinator.build import facts_of
-from dbsp.coordinator.config import Config, make_config
 from dbsp.coordinator.decisions.states import Facts
 from dbsp.coordinator.running.control import Ledger, MemoryControl, new_ledger
 from dbsp.coordinator.running.notices import Notice
+from dbsp.coordinator.settings.config import Config, make_config
 from dbsp.distribute.migration_plan import MigrationPlan
 from dbsp.errors import DataError, DbspError, FencedError, InternalError, UnavailableError
 from dbsp.io.step_codec import decided

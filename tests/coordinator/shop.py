@@ -12,11 +12,11 @@ from typing import Any
 import httpx
 import pyarrow as pa
 
-from dbsp.coordinator.config import Config, load_config
 from dbsp.coordinator.http.access_log import open_log
 from dbsp.coordinator.http.app import make_app
 from dbsp.coordinator.http.listen import HttpServer, bind
 from dbsp.coordinator.service import Service
+from dbsp.coordinator.settings.config import Config, load_config
 from tests import plain_http
 from tests.crash.coordinator_child import serve
 from tests.forked import Forked, ended

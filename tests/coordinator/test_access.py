@@ -15,11 +15,11 @@ from cryptography import x509
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dbsp.coordinator.config import HttpSection, load_config, make_config
 from dbsp.coordinator.http.access import refusal
 from dbsp.coordinator.http.listen import HttpServer, bind
 from dbsp.coordinator.http.tokens import FOR_ADMINS, Tokens, allowing, load_tokens
 from dbsp.coordinator.service import Service
+from dbsp.coordinator.settings.config import HttpSection, load_config, make_config
 from dbsp.errors import ConfigError, UnavailableError
 from dbsp.io.formats.avro.registry import Registry
 from tests.certificates import certificate

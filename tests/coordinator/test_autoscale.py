@@ -14,11 +14,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dbsp.coordinator.build import build
-from dbsp.coordinator.config import Config, load_config
 from dbsp.coordinator.decisions.autoscale import AutoscaleSection, Sample, Watching, decide, looked, may_do_with, seen
 from dbsp.coordinator.running.clock import SystemClock
 from dbsp.coordinator.running.control import Ledger, request_rescale
 from dbsp.coordinator.service import Service
+from dbsp.coordinator.settings.config import Config, load_config
 from dbsp.errors import ConfigError
 
 SECTION = AutoscaleSection(

@@ -28,11 +28,11 @@ import dbsp
 from dbsp.coordinator.backup import making, manifests, restoring
 from dbsp.coordinator.backup.restoring import restore
 from dbsp.coordinator.build import build
-from dbsp.coordinator.config import Config
-from dbsp.coordinator.doctor import diagnose, read_ledger
+from dbsp.coordinator.checks.doctor import diagnose, read_ledger
+from dbsp.coordinator.decisions.strategies import STRATEGIES
 from dbsp.coordinator.running.status import Snapshot
 from dbsp.coordinator.service import Service
-from dbsp.coordinator.strategies import STRATEGIES
+from dbsp.coordinator.settings.config import Config
 from dbsp.distribute.names import STRATEGIES as BY_KEY
 from dbsp.errors import CircuitError, ConfigError, DataError, UnavailableError
 from dbsp.io.connectors.kafka import KafkaInput

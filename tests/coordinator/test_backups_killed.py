@@ -24,9 +24,9 @@ from dbsp.coordinator.address import read_address
 from dbsp.coordinator.backup import making, manifests, restoring
 from dbsp.coordinator.backup.process import Backups
 from dbsp.coordinator.backup.restoring import restore
-from dbsp.coordinator.config import Config
-from dbsp.coordinator.doctor import diagnose
+from dbsp.coordinator.checks.doctor import diagnose
 from dbsp.coordinator.service import Service
+from dbsp.coordinator.settings.config import Config
 from dbsp.errors import DbspError, UnavailableError
 from tests import plain_http
 from tests.coordinator.copies import pipeline, prints

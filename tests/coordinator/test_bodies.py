@@ -14,7 +14,7 @@ import pandas as pd
 import pytest
 
 import dbsp
-from dbsp.coordinator.bodies import body_of
+from dbsp.coordinator.client.bodies import body_of
 from dbsp.errors import DataError
 from dbsp.io.formats import decode_json
 

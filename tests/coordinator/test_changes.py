@@ -23,7 +23,7 @@ from hypothesis import settings as examples
 from hypothesis import strategies as st
 
 from dbsp.coordinator.address import read_address
-from dbsp.coordinator.client import Client
+from dbsp.coordinator.client.client import Client
 from dbsp.coordinator.http import changes as changes_module
 from dbsp.coordinator.http.app import make_app
 from dbsp.coordinator.http.changes import EVENTS, NEXT_HEADER
@@ -324,7 +324,17 @@ def test_without_follow_it_ends_where_the_view_was_when_it_was_asked() -> None:
 def test_who_follows_through_a_kill_sees_what_nobody_killed_would_show(folder: Path) -> None:
     """`coordinator changes --follow` goes on behind each kill -9 and start, over steps that are run again."""
     seen: list[dict[str, Any]] = []
-    command = [sys.executable, "-m", "dbsp.coordinator.cli", "--json", "changes", "large", "--follow", "--first", "0"]
+    command = [
+        sys.executable,
+        "-m",
+        "dbsp.coordinator.commands.cli",
+        "--json",
+        "changes",
+        "large",
+        "--follow",
+        "--first",
+        "0",
+    ]
     following: subprocess.Popen[str] | None = None
     with ExitStack() as ended:
         for part in range(3):
@@ -366,7 +376,15 @@ def test_the_command_shows_what_there_is_and_ends(folder: Path) -> None:
         row = '{"id": 1, "customer": "a", "amount": 700}'
         assert done.stdout.splitlines() == [f"0\t+1\t{row}", f"1\t-1\t{row}"]
         assert (done.returncode, done.stderr) == (0, "")
-        command = [sys.executable, "-m", "dbsp.coordinator.cli", "--url", str(client.base_url), "changes", "large"]
+        command = [
+            sys.executable,
+            "-m",
+            "dbsp.coordinator.commands.cli",
+            "--url",
+            str(client.base_url),
+            "changes",
+            "large",
+        ]
         stream = subprocess.run([*command, "-o", "arrow"], cwd=folder, capture_output=True, check=True).stdout
         found = pa.ipc.open_stream(stream).read_all()
         assert found.to_pylist() == [

@@ -13,9 +13,9 @@ import pyarrow as pa
 import pytest
 
 from dbsp.coordinator.build import build
-from dbsp.coordinator.config import Config, load_config
-from dbsp.coordinator.doctor import diagnose
+from dbsp.coordinator.checks.doctor import diagnose
 from dbsp.coordinator.service import Service
+from dbsp.coordinator.settings.config import Config, load_config
 from dbsp.errors import FencedError, InternalError, UnavailableError
 from dbsp.layout import initial
 from dbsp.runtime import tasks

@@ -14,7 +14,7 @@ import pyarrow as pa
 import pytest
 
 import dbsp
-from dbsp.coordinator.client import Change
+from dbsp.coordinator.client.client import Change
 from dbsp.errors import ConfigError, DataError, UnavailableError
 
 ROWS = [{"id": 1, "customer": "a", "amount": 700}, {"id": 2, "customer": "b", "amount": 1}]

@@ -17,8 +17,9 @@ import pyarrow.parquet as pq
 import pytest
 
 from dbsp.coordinator import build as build_module
-from dbsp.coordinator import cli, serve
+from dbsp.coordinator import serve
 from dbsp.coordinator.address import read_address
+from dbsp.coordinator.commands import cli
 from dbsp.coordinator.service import Service
 from dbsp.errors import CapacityError, ConfigError
 from dbsp.operators.groups.group_by import GroupByOperator

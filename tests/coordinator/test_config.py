@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from dbsp.coordinator.config import Config, load_config, make_config
+from dbsp.coordinator.settings.config import Config, load_config, make_config
 from dbsp.errors import ConfigError
 
 

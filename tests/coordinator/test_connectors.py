@@ -15,12 +15,12 @@ import pytest
 from dbsp.coordinator.backup.manifests import refuse_kinds
 from dbsp.coordinator.backup.restoring import restore
 from dbsp.coordinator.build import check_places
-from dbsp.coordinator.config import Config, SparkSection, make_config
-from dbsp.coordinator.doctor import diagnose
-from dbsp.coordinator.preflight import check_stored, formats
-from dbsp.coordinator.remains import refuse_remains
+from dbsp.coordinator.checks.doctor import diagnose
+from dbsp.coordinator.checks.preflight import check_stored, formats
+from dbsp.coordinator.checks.remains import refuse_remains
 from dbsp.coordinator.service import Service
-from dbsp.coordinator.upgrades import used
+from dbsp.coordinator.settings.config import Config, SparkSection, make_config
+from dbsp.coordinator.takeover.upgrades import used
 from dbsp.coordinator.worker_resources import writers
 from dbsp.errors import ConfigError, DataError
 from dbsp.io.connectors import INPUT_KINDS, KINDS, OUTPUT_KINDS, Connector, InputKind, OutputKind, Residence, options

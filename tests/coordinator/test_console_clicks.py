@@ -11,8 +11,8 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from dbsp.coordinator.config import load_config
 from dbsp.coordinator.service import Service
+from dbsp.coordinator.settings.config import load_config
 from dbsp.runtime import tasks
 from dbsp.trace.redistribute import WarmReport
 from tests.coordinator.shop import CIRCUIT, answering, settings

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from dbsp.coordinator.config import Config
 from dbsp.coordinator.service import Service
+from dbsp.coordinator.settings.config import Config
 from dbsp.errors import AwayError, ConfigError, DataError
 from dbsp.object_places import FolderPlace
 from tests.coordinator.under_traffic import check_golden, make_folder, settings, traffic

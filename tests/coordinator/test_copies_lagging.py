@@ -19,9 +19,9 @@ from hypothesis import strategies as st
 
 import dbsp
 from dbsp.coordinator.backup.from_copies import restore_from_copies
-from dbsp.coordinator.config import Config
 from dbsp.coordinator.running import copies_behind, lagging
 from dbsp.coordinator.service import Service
+from dbsp.coordinator.settings.config import Config
 from dbsp.errors import AwayError, DataError, DbspError
 from dbsp.object_places import FolderPlace
 from dbsp.plan.planner import plan as make_plan

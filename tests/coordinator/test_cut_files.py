@@ -10,9 +10,9 @@ import pyarrow as pa
 import pytest
 
 from dbsp.coordinator.backup.making import make
-from dbsp.coordinator.config import Config, load_config
-from dbsp.coordinator.doctor import diagnose
+from dbsp.coordinator.checks.doctor import diagnose
 from dbsp.coordinator.service import Service
+from dbsp.coordinator.settings.config import Config, load_config
 from dbsp.errors import DataError
 from tests.coordinator.shop import CIRCUIT, settings_text
 from tests.storage.test_cut_off import used

@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dbsp.coordinator.decisions.cutting import advance, backlog, begin, cut, cut_whole, keep_whole
-from dbsp.coordinator.limits import StepLimits
+from dbsp.coordinator.decisions.limits import StepLimits
 from dbsp.errors import DataError
 from dbsp.logs import Range, StepRecord
 from dbsp.logs.sizes import Sizes, even

@@ -15,12 +15,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dbsp.circuit.names import DEAD_LETTERS
+from dbsp.coordinator.checks.trials import Place, killers
 from dbsp.coordinator.running import attempts
 from dbsp.coordinator.running.attempts import MARKER_FILE, FileMarker
 from dbsp.coordinator.running.control import note_death
 from dbsp.coordinator.running.ledger_file import LmdbControl
 from dbsp.coordinator.service import Service
-from dbsp.coordinator.trials import Place, killers
 from dbsp.errors import UnavailableError
 from dbsp.io.embedded_output import read_outputs
 from tests.coordinator.shop import settings, settings_text

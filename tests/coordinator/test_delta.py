@@ -17,14 +17,14 @@ import pyarrow as pa
 import pytest
 
 from dbsp.coordinator.address import read_address
-from dbsp.coordinator.answers import StepChanges, ViewChanges, ViewRows
 from dbsp.coordinator.build import load_plan
-from dbsp.coordinator.config import Config
 from dbsp.coordinator.running.delta_notes import MARK_FILE, DeltaNotes
 from dbsp.coordinator.running.delta_tables import DeltaTables
 from dbsp.coordinator.running.notices import DeltaFailed, Notice
 from dbsp.coordinator.running.status import Snapshot
 from dbsp.coordinator.service import Service
+from dbsp.coordinator.serving.answers import StepChanges, ViewChanges, ViewRows
+from dbsp.coordinator.settings.config import Config
 from dbsp.errors import CircuitError, ConfigError, PositionError
 from dbsp.io.delta_table import DeltaTable
 from dbsp.zset.schema import INT64, STRING

@@ -15,12 +15,12 @@ import lmdb
 import pyarrow as pa
 import pytest
 
-from dbsp.coordinator import doctor
-from dbsp.coordinator.config import load_config
-from dbsp.coordinator.doctor import Diagnosis, diagnose
+from dbsp.coordinator.checks import doctor
+from dbsp.coordinator.checks.doctor import Diagnosis, diagnose
 from dbsp.coordinator.running.control import Saved, new_ledger
 from dbsp.coordinator.running.ledger_file import LmdbControl
 from dbsp.coordinator.service import Service
+from dbsp.coordinator.settings.config import load_config
 from dbsp.errors import UnavailableError
 from dbsp.layout import initial, rescaled
 from dbsp.steps.timing import Timing

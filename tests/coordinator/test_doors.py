@@ -17,10 +17,10 @@ from typing import Any
 import httpx
 import pytest
 
-from dbsp.coordinator.config import HttpSection
 from dbsp.coordinator.http import connections, doors
 from dbsp.coordinator.http.listen import bind
 from dbsp.coordinator.service import Service
+from dbsp.coordinator.settings.config import HttpSection
 from dbsp.errors import ConfigError, UnavailableError
 from tests import plain_http
 from tests.coordinator.shop import answering, settings

@@ -13,11 +13,11 @@ import pytest
 
 import dbsp
 from dbsp.coordinator.build import build, load_plan, surveyed
-from dbsp.coordinator.config import Config
-from dbsp.coordinator.doctor import diagnose
+from dbsp.coordinator.checks.doctor import diagnose
 from dbsp.coordinator.http.changes import ANEW_HEADER, EVENTS, NEXT_HEADER
 from dbsp.coordinator.http.kinds import ARROW
 from dbsp.coordinator.service import Service
+from dbsp.coordinator.settings.config import Config
 from dbsp.errors import BegunAnewError, CircuitError
 from tests.coordinator import test_kept_data as kept_data
 from tests.coordinator.shop import CIRCUIT, ORDERS, answering, script, settings, settings_text

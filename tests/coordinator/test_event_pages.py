@@ -9,10 +9,10 @@ from types import SimpleNamespace
 import pyarrow as pa
 import pytest
 
-from dbsp.coordinator.answers import StepChanges, ViewChanges
 from dbsp.coordinator.http.change_pages import ChangePages
 from dbsp.coordinator.http.event_pages import EventPage, event_pages
 from dbsp.coordinator.http.lanes import Lane
+from dbsp.coordinator.serving.answers import StepChanges, ViewChanges
 from dbsp.errors import UnavailableError
 
 

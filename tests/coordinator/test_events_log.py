@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from dbsp.coordinator.config import LogSection
 from dbsp.coordinator.running.clock import SystemClock
 from dbsp.coordinator.running.events_log import EventsLog
 from dbsp.coordinator.running.notices import RolledBack
+from dbsp.coordinator.settings.config import LogSection
 from dbsp.errors import ConfigError
 from dbsp.runtime.runtime import StepReport
 from tests.io.log_samples import make_record

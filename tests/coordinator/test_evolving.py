@@ -17,13 +17,13 @@ import pyarrow.parquet as pq
 import pytest
 
 from dbsp.coordinator.build import build, load_plan, resources_of, surveyed, work_of
-from dbsp.coordinator.config import Config
+from dbsp.coordinator.checks.doctor import diagnose
 from dbsp.coordinator.decisions.fills import Fill
-from dbsp.coordinator.doctor import diagnose
 from dbsp.coordinator.evolving import Here, OnHosts, carry_out
 from dbsp.coordinator.running import control as ledgers
 from dbsp.coordinator.running.ledger_file import LmdbControl
 from dbsp.coordinator.service import Service
+from dbsp.coordinator.settings.config import Config
 from dbsp.coordinator.worker_resources import close_resources
 from dbsp.errors import CircuitError, UnavailableError
 from dbsp.io.embedded_output import read_outputs

@@ -10,9 +10,9 @@ import pyarrow.parquet as pq
 import pytest
 
 from dbsp.coordinator.build import load_plan, surveyed
-from dbsp.coordinator.config import Config
-from dbsp.coordinator.doctor import diagnose
+from dbsp.coordinator.checks.doctor import diagnose
 from dbsp.coordinator.service import Service
+from dbsp.coordinator.settings.config import Config
 from dbsp.errors import CircuitError
 from dbsp.io.embedded_output import read_outputs
 from dbsp.io.formats import decode_json

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from dbsp.coordinator.checking import check_pipeline
-from dbsp.coordinator.extras import PACKAGES
+from dbsp.coordinator.checks.checking import check_pipeline
+from dbsp.coordinator.settings.extras import PACKAGES
 from dbsp.errors import ConfigError
 from tests.coordinator.shop import settings
 

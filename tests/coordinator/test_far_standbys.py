@@ -16,12 +16,12 @@ from dbsp.coordinator import build, layouts
 from dbsp.coordinator.decisions import states
 from dbsp.coordinator.decisions.lost_hosts import relocated, workers_on
 from dbsp.coordinator.decisions.recovery import chosen
-from dbsp.coordinator.layout_section import LayoutSection
 from dbsp.coordinator.running import control as ledgers
 from dbsp.coordinator.running import far_standbys, watch
 from dbsp.coordinator.running.far_standbys import kept, with_places
 from dbsp.coordinator.running.ledger_file import decode_ledger, encode_ledger
 from dbsp.coordinator.service import Service
+from dbsp.coordinator.settings.layout_section import LayoutSection
 from dbsp.errors import ConfigError, UnavailableError
 from dbsp.layout import initial
 from dbsp.runtime.standbys import StandbyRoute

@@ -19,12 +19,12 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 import dbsp
-from dbsp.coordinator import file_parts, file_push
-from dbsp.coordinator.bodies import Pushed
-from dbsp.coordinator.file_parts import FilePart, parts
-from dbsp.coordinator.file_push import FileOptions, push_file
+from dbsp.coordinator.client.bodies import Pushed
+from dbsp.coordinator.client.client import file_parts, file_push
+from dbsp.coordinator.client.file_parts import FilePart, parts
+from dbsp.coordinator.client.file_push import FileOptions, push_file
+from dbsp.coordinator.commands.push_commands import _parts_text
 from dbsp.coordinator.http.kinds import CSV
-from dbsp.coordinator.push_commands import _parts_text
 from dbsp.coordinator.service import Service
 from dbsp.errors import DataError, OverloadedError, UnavailableError
 from dbsp.io.formats.csv_scan import line_ends

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 from lmdb.verify import _Verifier
 
-from dbsp.coordinator.config import load_config
-from dbsp.coordinator.doctor import diagnose
+from dbsp.coordinator.checks.doctor import diagnose
+from dbsp.coordinator.settings.config import load_config
 from tests.coordinator import keep
 from tests.coordinator.test_kept_data import unpacked
 

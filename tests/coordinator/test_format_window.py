@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 
 from dbsp.coordinator.build import build
+from dbsp.coordinator.checks.doctor import diagnose, read_ledger
+from dbsp.coordinator.checks.preflight import formats, formats_read, ledger_format
 from dbsp.coordinator.decisions.fills import Fill
-from dbsp.coordinator.doctor import diagnose, read_ledger
-from dbsp.coordinator.preflight import formats, formats_read, ledger_format
 from dbsp.coordinator.running.control import Ledger, new_ledger
 from dbsp.coordinator.running.format_window import beyond, risen
 from dbsp.coordinator.running.ledger_file import FORM, OLDER, LmdbControl, decode_ledger, encode_ledger

@@ -10,8 +10,8 @@ import pyarrow as pa
 import pytest
 
 from dbsp.coordinator.build import load_plan
-from dbsp.coordinator.determinism import refuse_varying, varying
-from dbsp.coordinator.doctor import diagnose
+from dbsp.coordinator.checks.determinism import refuse_varying, varying
+from dbsp.coordinator.checks.doctor import diagnose
 from dbsp.coordinator.serve import way_past
 from dbsp.coordinator.service import Service
 from dbsp.errors import CircuitError, ConfigError, UnavailableError

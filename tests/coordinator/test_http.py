@@ -13,12 +13,12 @@ import httpx
 import pyarrow as pa
 import pytest
 
-from dbsp.coordinator.config import HttpSection
 from dbsp.coordinator.http.kinds import ARROW
 from dbsp.coordinator.http.listen import bind
 from dbsp.coordinator.http.pages import CONSOLE
 from dbsp.coordinator.running.progress import rescale_as_text
 from dbsp.coordinator.service import Service
+from dbsp.coordinator.settings.config import HttpSection
 from dbsp.errors import UnavailableError
 from dbsp.layout import initial, rescaled
 from dbsp.runtime.runtime import MoveReport

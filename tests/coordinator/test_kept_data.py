@@ -13,9 +13,9 @@ import pytest
 
 from dbsp import lmdb_files
 from dbsp.coordinator import build as building
-from dbsp.coordinator import preflight
 from dbsp.coordinator.build import build
-from dbsp.coordinator.doctor import diagnose
+from dbsp.coordinator.checks import preflight
+from dbsp.coordinator.checks.doctor import diagnose
 from dbsp.coordinator.service import Service
 from dbsp.errors import DataError, EngineError
 from dbsp.io import chunk, embedded_input, embedded_steps, step_codec

@@ -19,10 +19,10 @@ from dbsp.algebra.key_by import KeyBy, keyed_views
 from dbsp.circuit.fingerprint import parameters, token_of
 from dbsp.circuit.graph import nodes_of
 from dbsp.circuit.nodes import Node
-from dbsp.coordinator.answers import ViewChanges
 from dbsp.coordinator.build import build
-from dbsp.coordinator.doctor import diagnose
+from dbsp.coordinator.checks.doctor import diagnose
 from dbsp.coordinator.service import Service
+from dbsp.coordinator.serving.answers import ViewChanges
 from dbsp.errors import InternalError
 from dbsp.plan.planner import plan
 from dbsp.plan.signatures import signatures

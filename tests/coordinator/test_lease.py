@@ -8,7 +8,7 @@ from pathlib import Path
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dbsp.coordinator.lease import CoordinatorLease, name_of, place_of
+from dbsp.coordinator.takeover.lease import CoordinatorLease, name_of, place_of
 from dbsp.errors import AwayError
 from dbsp.logs import Heartbeat
 

@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 from dbsp.coordinator.build import build, check_start, load_plan
-from dbsp.coordinator.config import Config
-from dbsp.coordinator.remains import refuse_logged, refuse_remains
+from dbsp.coordinator.checks.remains import refuse_logged, refuse_remains
 from dbsp.coordinator.running.ledger_file import LmdbControl
+from dbsp.coordinator.settings.config import Config
 from dbsp.errors import DataError
 from dbsp.logs import StepRecord
 from tests.coordinator import fakes

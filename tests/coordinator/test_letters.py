@@ -15,11 +15,11 @@ import pytest
 
 import dbsp
 from dbsp.coordinator.backup.restoring import restore
-from dbsp.coordinator.client import Client
-from dbsp.coordinator.doctor import diagnose
-from dbsp.coordinator.letter_codes import COLUMNS
+from dbsp.coordinator.checks.doctor import diagnose
+from dbsp.coordinator.client.client import Client
 from dbsp.coordinator.running.letters import CHANGED, Letter, Letters, NoLetters
 from dbsp.coordinator.service import Service
+from dbsp.coordinator.serving.letter_codes import COLUMNS
 from dbsp.coordinator.serving.letters import unreadable
 from dbsp.errors import ConfigError, DbspError
 from dbsp.io import chunk, texts

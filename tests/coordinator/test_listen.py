@@ -13,7 +13,6 @@ import pytest
 from cryptography import x509
 
 from dbsp.coordinator.address import ADDRESS_FILE, read_address, write_whole
-from dbsp.coordinator.config import HttpSection
 from dbsp.coordinator.http import listen
 from dbsp.coordinator.http.app import make_app
 from dbsp.coordinator.http.listen import HttpServer, bind
@@ -22,6 +21,7 @@ from dbsp.coordinator.running.ledger_file import LmdbControl
 from dbsp.coordinator.running.notices import EpochClaimed, Notice
 from dbsp.coordinator.serve import announce
 from dbsp.coordinator.service import Service
+from dbsp.coordinator.settings.config import HttpSection
 from tests.certificates import certificate
 from tests.coordinator.shop import settings
 from tests.open_sockets import none_left_open

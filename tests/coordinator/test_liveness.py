@@ -13,15 +13,15 @@ from typing import Any
 
 import pytest
 
-from dbsp.coordinator import cli, client, liveness
 from dbsp.coordinator.address import ADDRESS_FILE
-from dbsp.coordinator.client import Client
-from dbsp.coordinator.config import Config, load_config
+from dbsp.coordinator.client.client import Client, client, liveness
+from dbsp.coordinator.client.liveness import refuse_running
+from dbsp.coordinator.commands import cli
 from dbsp.coordinator.http.app import make_app
 from dbsp.coordinator.http.identity import Expected
 from dbsp.coordinator.http.listen import HttpServer, bind
-from dbsp.coordinator.liveness import refuse_running
 from dbsp.coordinator.service import Service
+from dbsp.coordinator.settings.config import Config, load_config
 from dbsp.errors import ConfigError, UnavailableError
 from tests.coordinator.shop import CIRCUIT, settings_text
 
@@ -115,7 +115,7 @@ def silent_config(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[C
     """A pipeline whose service accepts connections and says nothing: one that was stopped."""
     for name in ("SILENT_S", "LOOK_EVERY_S", "LOOK_S_MAX"):
         monkeypatch.setattr(liveness, name, 0.2)
-    monkeypatch.setattr("dbsp.coordinator.connection.ANSWER_S_MAX", 0.2)
+    monkeypatch.setattr("dbsp.coordinator.client.connection.ANSWER_S_MAX", 0.2)
     config = placed(tmp_path / "ours", "a")
     config.data_dir.mkdir()
     with closing(socket.create_server(("127.0.0.1", 0))) as listening:

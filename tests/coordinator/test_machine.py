@@ -11,7 +11,7 @@ import pytest
 from dbsp.coordinator.decisions import commands, events, states
 from dbsp.coordinator.decisions.machine import step
 from dbsp.coordinator.decisions.recovery import choose
-from dbsp.coordinator.strategies import WARMUP
+from dbsp.coordinator.decisions.strategies import WARMUP
 from dbsp.errors import InternalError
 from dbsp.layout import initial, rescaled
 from dbsp.logs import Range, StepRecord

@@ -9,8 +9,8 @@ import pytest
 
 from dbsp.coordinator.decisions import commands, events, states
 from dbsp.coordinator.decisions.machine import step
+from dbsp.coordinator.decisions.strategies import WARMUP
 from dbsp.coordinator.running.control import settle_members
-from dbsp.coordinator.strategies import WARMUP
 from dbsp.errors import DataError, UnavailableError
 from dbsp.layout import Layout, initial, rescaled
 from tests.coordinator import fake_runtime, fakes

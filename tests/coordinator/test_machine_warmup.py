@@ -9,7 +9,7 @@ import pytest
 from dbsp.coordinator.decisions import commands, events, states
 from dbsp.coordinator.decisions.machine import step
 from dbsp.coordinator.decisions.migrating import CANCELLED
-from dbsp.coordinator.strategies import WARMUP
+from dbsp.coordinator.decisions.strategies import WARMUP
 from dbsp.layout import Layout, initial, rescaled
 from tests.coordinator.test_machine import (
     LAYOUT,

@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 
+from dbsp.coordinator.decisions.strategies import STRATEGIES
 from dbsp.coordinator.running.progress import MovingProgress
 from dbsp.coordinator.running.status import Snapshot
 from dbsp.coordinator.service import Service
-from dbsp.coordinator.strategies import STRATEGIES
 from dbsp.distribute.names import STRATEGIES as BY_KEY
 from dbsp.errors import UnavailableError
 from dbsp.layout import Layout

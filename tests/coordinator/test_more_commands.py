@@ -20,13 +20,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import dbsp
-from dbsp.coordinator import cli, completing, top
 from dbsp.coordinator.build import build
-from dbsp.coordinator.log_commands import FollowedLog, last_lines
+from dbsp.coordinator.commands import cli, completing, top
+from dbsp.coordinator.commands.log_commands import FollowedLog, last_lines
+from dbsp.coordinator.commands.rows_out import csv_line
+from dbsp.coordinator.commands.sql_shell import Shell, ends, statements
 from dbsp.coordinator.resetting import carry_out_reset, survey_reset
-from dbsp.coordinator.rows_out import csv_line
 from dbsp.coordinator.service import Service
-from dbsp.coordinator.sql_shell import Shell, ends, statements
 from dbsp.errors import ConfigError, DataError, DbspError, UnavailableError
 from tests.coordinator.shop import CIRCUIT, ORDERS, SETTINGS, killable, settings
 

@@ -13,12 +13,12 @@ from typing import Any
 import httpx
 import pytest
 
-from dbsp.coordinator.config import SECTIONS, load_config, make_config
 from dbsp.coordinator.http.pages import BUNDLE, CONSOLE
 from dbsp.coordinator.http.tokens import ADMIN, INGEST, READ, allowing
 from dbsp.coordinator.running.dataflow import dataflow_as_json
 from dbsp.coordinator.service import Service
-from dbsp.coordinator.settings_shown import settings_as_json
+from dbsp.coordinator.settings.config import SECTIONS, load_config, make_config
+from dbsp.coordinator.settings.settings_shown import settings_as_json
 from dbsp.io.connectors import KINDS
 from dbsp.plan.explain import explain
 from dbsp.plan.planner import plan

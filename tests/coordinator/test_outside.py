@@ -6,11 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from dbsp.coordinator import outside
 from dbsp.coordinator.build import load_plan
-from dbsp.coordinator.config import Config, load_config
+from dbsp.coordinator.checks import outside
+from dbsp.coordinator.checks.outside import look_outside
 from dbsp.coordinator.exits import exit_code
-from dbsp.coordinator.outside import look_outside
+from dbsp.coordinator.settings.config import Config, load_config
 from dbsp.errors import AwayError
 from dbsp.io.connectors.kafka import KafkaInput
 from dbsp.io.formats.avro.registry import Registry, SchemasAtHand

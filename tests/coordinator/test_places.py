@@ -14,7 +14,7 @@ import dbsp
 from dbsp.circuit.names import DEAD_LETTERS
 from dbsp.coordinator import build
 from dbsp.coordinator.build import check_names
-from dbsp.coordinator.config import load_config
+from dbsp.coordinator.settings.config import load_config
 from dbsp.errors import ConfigError
 
 TABLES, VIEWS = ("orders", "names"), ("steps", "progress", "totals")

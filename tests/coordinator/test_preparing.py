@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from dbsp.coordinator import preparing
-from dbsp.coordinator.config import Config
+from dbsp.coordinator.settings.config import Config
 from dbsp.zset.kernels.compile import are_compiled, compile_all
 from dbsp.zset.kernels.kernel import code_folder
 from tests.coordinator.shop import settings

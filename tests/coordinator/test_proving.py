@@ -10,10 +10,10 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from dbsp.coordinator import proving
-from dbsp.coordinator.config import Config
-from dbsp.coordinator.proving import NO_STEPS, OTHER_HOSTS, Proof, prove
 from dbsp.coordinator.service import Service
+from dbsp.coordinator.settings.config import Config
+from dbsp.coordinator.takeover import proving
+from dbsp.coordinator.takeover.proving import NO_STEPS, OTHER_HOSTS, Proof, prove
 from dbsp.errors import DataError, EngineError
 from dbsp.io.embedded_input import EmbeddedInputLog
 from dbsp.logs import Range

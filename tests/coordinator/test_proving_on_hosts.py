@@ -10,11 +10,12 @@ from typing import Any
 
 import pytest
 
-from dbsp.coordinator import build, layouts, proof_copies, proving
-from dbsp.coordinator.proof_copies import ProofCopies, copied_for_proof
-from dbsp.coordinator.proving import OTHER_HOSTS, Proof, copies_home, prove
+from dbsp.coordinator import build, layouts
 from dbsp.coordinator.service import Service
-from dbsp.coordinator.upgrades import Restart
+from dbsp.coordinator.takeover import proof_copies, proving
+from dbsp.coordinator.takeover.proof_copies import ProofCopies, copied_for_proof
+from dbsp.coordinator.takeover.proving import OTHER_HOSTS, Proof, copies_home, prove
+from dbsp.coordinator.takeover.upgrades import Restart
 from dbsp.errors import EngineError
 from dbsp.operators.groups.group_by import GroupByOperator
 from dbsp.runtime import version_copies
@@ -27,7 +28,7 @@ from tests.pace import in_turn
 
 ON_HOSTS = ('layout.hosts=["a", "b"]', "pipeline.workers=2", "checkpoint.interval_s=3600")
 APART = """
-from dbsp.coordinator import proving
+from dbsp.coordinator.takeover import proving
 proving.shares_disk = lambda config: False
 """
 """The tests run workers in one process, where the settings would say that they share a disk."""

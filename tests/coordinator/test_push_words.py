@@ -8,9 +8,9 @@ import pyarrow.parquet as pq
 import pytest
 
 import dbsp.coordinator
-from dbsp.coordinator.bodies import body_of
+from dbsp.coordinator.client.bodies import body_of
+from dbsp.coordinator.commands.push_commands import durable
 from dbsp.coordinator.http.kinds import ARROW, kind_of
-from dbsp.coordinator.push_commands import durable
 from dbsp.errors import DataError
 
 

@@ -14,11 +14,11 @@ from typing import Any
 import pytest
 
 import dbsp
-from dbsp.coordinator.answers import ViewRows
 from dbsp.coordinator.build import close_resources, resources_of
-from dbsp.coordinator.config import Config
 from dbsp.coordinator.decisions.states import Facts
 from dbsp.coordinator.service import Service
+from dbsp.coordinator.serving.answers import ViewRows
+from dbsp.coordinator.settings.config import Config
 from dbsp.errors import DataError, UnavailableError
 from dbsp.io.embedded_output import EmbeddedOutputLog
 from dbsp.logs import DeadLetter

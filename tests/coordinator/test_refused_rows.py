@@ -11,12 +11,12 @@ from typing import Any
 import pytest
 
 from dbsp.coordinator.decisions import events, states
-from dbsp.coordinator.limits import StepLimits
+from dbsp.coordinator.decisions.limits import StepLimits
 from dbsp.coordinator.running.command_runner import Parts
 from dbsp.coordinator.running.event_loop import EventLoop
 from dbsp.coordinator.running.failing import Failing
 from dbsp.coordinator.running.loop_settings import LoopSettings
-from dbsp.coordinator.skipping import Skips
+from dbsp.coordinator.serving.skipping import Skips
 from dbsp.errors import ConfigError, UnavailableError
 from dbsp.io.waits import Waits
 from dbsp.layout import Layout

@@ -15,12 +15,12 @@ import pytest
 from click.testing import CliRunner
 
 from dbsp.coordinator import build
-from dbsp.coordinator.cli import command
+from dbsp.coordinator.commands.cli import command
 from dbsp.coordinator.decisions import commands, events
+from dbsp.coordinator.decisions.strategies import STRATEGIES
 from dbsp.coordinator.running.command_runner import CommandRunner
 from dbsp.coordinator.running.control import request_rescale
 from dbsp.coordinator.service import Service
-from dbsp.coordinator.strategies import STRATEGIES
 from dbsp.errors import ConfigError, DbspError
 from tests.coordinator import hosted, shop
 from tests.coordinator.hosted import homes

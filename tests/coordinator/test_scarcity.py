@@ -11,9 +11,9 @@ from pathlib import Path
 import httpx
 import pytest
 
-from dbsp.coordinator import admission
-from dbsp.coordinator.admission import DESCRIPTORS_RESERVE, descriptors_left, free_bytes, refuse_scarcity
 from dbsp.coordinator.service import Service
+from dbsp.coordinator.serving import admission
+from dbsp.coordinator.serving.admission import DESCRIPTORS_RESERVE, descriptors_left, free_bytes, refuse_scarcity
 from dbsp.errors import OverloadedError
 
 

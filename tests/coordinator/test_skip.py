@@ -17,9 +17,9 @@ import dbsp
 from dbsp import col
 from dbsp.circuit.names import DEAD_LETTERS
 from dbsp.coordinator.build import build
-from dbsp.coordinator.config import Config, load_config
-from dbsp.coordinator.doctor import diagnose
+from dbsp.coordinator.checks.doctor import diagnose
 from dbsp.coordinator.service import Service
+from dbsp.coordinator.settings.config import Config, load_config
 from dbsp.errors import ConfigError, DataError, RowsError, UnavailableError
 from dbsp.io.embedded_output import read_outputs
 from dbsp.io.embedded_steps import EmbeddedStepLog

@@ -10,8 +10,8 @@ import lmdb
 import pyarrow as pa
 import pytest
 
-from dbsp.coordinator.config import load_config
 from dbsp.coordinator.service import Service
+from dbsp.coordinator.settings.config import load_config
 from dbsp.io.embedded_output import KEPT_FROM
 from dbsp.io.examine import examine_input, examine_output
 from dbsp.io.pushed import Producer

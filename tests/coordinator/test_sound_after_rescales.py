@@ -13,10 +13,10 @@ import pytest
 
 from dbsp.coordinator.backup.making import make
 from dbsp.coordinator.backup.restoring import restore
-from dbsp.coordinator.config import Config, load_config
-from dbsp.coordinator.doctor import diagnose
+from dbsp.coordinator.checks.doctor import diagnose
+from dbsp.coordinator.decisions.strategies import STRATEGIES
 from dbsp.coordinator.service import Service
-from dbsp.coordinator.strategies import STRATEGIES
+from dbsp.coordinator.settings.config import Config, load_config
 from dbsp.io import examine
 from dbsp.io.output_part import OutputProgress
 from tests.coordinator.shop import CIRCUIT, settings_text

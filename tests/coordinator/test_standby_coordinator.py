@@ -18,8 +18,10 @@ from typing import Any
 
 import pytest
 
-from dbsp.coordinator import liveness, serve, standby
-from dbsp.coordinator.standby import OwnerLock, PreparedStart, stand_by
+from dbsp.coordinator import serve
+from dbsp.coordinator.client.client import liveness
+from dbsp.coordinator.takeover import standby
+from dbsp.coordinator.takeover.standby import OwnerLock, PreparedStart, stand_by
 from dbsp.errors import ConfigError, UnavailableError
 from tests import plain_http
 from tests.coordinator.shop import CIRCUIT, script, settings, settings_text
@@ -128,7 +130,8 @@ def test_on_spark(folder: Path, started: Any) -> None:
 
 def test_a_process_that_becomes_another_version_keeps_the_lock(tmp_path: Path) -> None:
     """An upgrade replaces the program of the process; a standby that waits must not take that for its end."""
-    take = f"from pathlib import Path; from dbsp.coordinator.standby import OwnerLock; lock = OwnerLock(Path({str(tmp_path)!r}));"
+    imports = "from pathlib import Path; from dbsp.coordinator.takeover.standby import OwnerLock"
+    take = f"{imports}; lock = OwnerLock(Path({str(tmp_path)!r}));"
     after = f"{take} lock.take(); print('after', flush=True); input()"
     before = f"import os, sys; {take} lock.take(); print('before', flush=True); input(); lock.keep_for_next_program()"
     both = f"{before}; os.execv(sys.executable, [sys.executable, '-c', {after!r}])"

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from dbsp.coordinator.doctor import diagnose
+from dbsp.coordinator.checks.doctor import diagnose
+from dbsp.coordinator.decisions.strategies import STRATEGIES
 from dbsp.coordinator.service import Service
-from dbsp.coordinator.strategies import STRATEGIES
 from dbsp.errors import DbspError
 from dbsp.lmdb_environments import data_file
 from tests.coordinator.under_traffic import check_golden, make_folder, settings, traffic

@@ -30,12 +30,13 @@ PACE_S = 0.1
 SERVING = "import sys\nif 'dbsp.coordinator.serve' in ' '.join(sys.orig_argv) and '--succeed' in ' '.join(sys.argv):\n"
 FAILURES = {
     "is not ready": (
-        "import dbsp.coordinator.standby as standby\nfrom dbsp.errors import UnavailableError\n"
+        "import dbsp.coordinator.takeover.standby as standby\nfrom dbsp.errors import UnavailableError\n"
         "def no(*_, **__):\n    raise UnavailableError('no room on the cluster')\nstandby.prepare_start = no\n",
         "no room on the cluster",
     ),
     "dies before it is ready": (
-        "import os, dbsp.coordinator.standby as standby\nstandby.prepare_start = lambda *_, **__: os.kill(os.getpid(), 9)\n",
+        "import os\nfrom dbsp.coordinator.takeover import standby\n"
+        "standby.prepare_start = lambda *_, **__: os.kill(os.getpid(), 9)\n",
         "ended before it was ready: exit_code=-9",
     ),
     "does not start": (

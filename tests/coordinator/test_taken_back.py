@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from dbsp.coordinator.doctor import read_ledger
+from dbsp.coordinator.checks.doctor import read_ledger
 from dbsp.version import VERSION
 from tests.coordinator.released import RELEASED, SETTINGS, DiedError, Pipeline, missing, python
 from tests.pace import in_turn, turn
@@ -135,7 +135,7 @@ def ended(folder: Path, *command: str) -> subprocess.CompletedProcess[str]:
 @rotates(1)
 def test_upgrade_takes_it_back_until_the_window_is_over(begun: Pipeline, tmp_path: Path) -> None:
     pipeline, old = begun.copy(tmp_path / "shop"), str(python(tmp_path))
-    upgrade = (sys.executable, "-m", "dbsp.coordinator.cli", "upgrade", "--python", old)
+    upgrade = (sys.executable, "-m", "dbsp.coordinator.commands.cli", "upgrade", "--python", old)
     with pipeline.served(VERSION):
         pipeline.push()
         pipeline.checkpoint()

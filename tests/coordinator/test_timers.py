@@ -11,8 +11,8 @@ import pyarrow as pa
 import pytest
 
 import dbsp
-from dbsp.coordinator.config import load_config
 from dbsp.coordinator.service import Service
+from dbsp.coordinator.settings.config import load_config
 from tests.coordinator.shop import settings_text
 
 CIRCUIT = """

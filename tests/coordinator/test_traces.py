@@ -14,11 +14,11 @@ from typing import Any
 
 import pytest
 
-from dbsp.coordinator.config import TracesSection
 from dbsp.coordinator.running.notices import CheckpointPublished, Notice, StepCut
 from dbsp.coordinator.running.traces import CLOSE_S, CUTS_KEPT, Traces
 from dbsp.coordinator.service import Service
-from dbsp.coordinator.settings_shown import settings_as_json
+from dbsp.coordinator.settings.config import TracesSection
+from dbsp.coordinator.settings.settings_shown import settings_as_json
 from dbsp.errors import ConfigError
 from dbsp.runtime.runtime import StepReport, WorkerReport
 from dbsp.steps.figures import StepPhase

@@ -12,8 +12,8 @@ import httpx
 import pyarrow as pa
 import pytest
 
-from dbsp.coordinator.config import Config, load_config
 from dbsp.coordinator.service import Service
+from dbsp.coordinator.settings.config import Config, load_config
 from dbsp.errors import DataError
 from dbsp.io.embedded_output import read_outputs
 from dbsp.io.pushed import Producer

@@ -14,13 +14,13 @@ from typing import Any
 
 import pytest
 
-from dbsp.coordinator import upgrades
 from dbsp.coordinator.address import NOTE_FILE, read_address
+from dbsp.coordinator.checks.preflight import formats
 from dbsp.coordinator.decisions import events, states
-from dbsp.coordinator.preflight import formats
 from dbsp.coordinator.running.status import Snapshot
 from dbsp.coordinator.service import Service
-from dbsp.coordinator.upgrades import own_interpreter, unread, used
+from dbsp.coordinator.takeover import upgrades
+from dbsp.coordinator.takeover.upgrades import own_interpreter, unread, used
 from dbsp.errors import ConfigError, UnavailableError
 from dbsp.version import VERSION
 from tests import plain_http
@@ -200,7 +200,7 @@ BROKEN = {
         "step log: written=1 read=[2]",
     ),
     "other settings": (
-        "import dbsp.coordinator.config as c\nc.MARK = 1\n"
+        "import dbsp.coordinator.settings.config as c\nc.MARK = 1\n"
         "def no(*_, **__):\n    from dbsp.errors import ConfigError\n    raise ConfigError('no such setting: step.old')\n"
         "c.load_config = no",
         "no such setting: step.old",

@@ -10,10 +10,10 @@ from typing import Any
 import httpx
 import pytest
 
-from dbsp.coordinator.config import HttpSection
 from dbsp.coordinator.http.app import make_app
 from dbsp.coordinator.http.listen import HttpServer, bind
 from dbsp.coordinator.service import Service
+from dbsp.coordinator.settings.config import HttpSection
 from dbsp.errors import ConfigError, UnavailableError
 from tests import plain_http
 from tests.coordinator.under_traffic import PAUSE_S, WITHOUT_END_S, check_golden, make_folder, settings, traffic

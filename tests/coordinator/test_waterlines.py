@@ -18,11 +18,11 @@ import pytest
 
 import dbsp
 from dbsp.coordinator.build import build
-from dbsp.coordinator.config import load_config
 from dbsp.coordinator.http.app import metrics_of
 from dbsp.coordinator.running.clock import SystemClock
 from dbsp.coordinator.running.time_text import waterline_text
 from dbsp.coordinator.service import Service
+from dbsp.coordinator.settings.config import load_config
 from dbsp.errors import ConfigError
 from dbsp.io.embedded_steps import EmbeddedStepLog
 from tests.coordinator.test_timers import until

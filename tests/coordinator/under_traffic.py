@@ -16,8 +16,8 @@ import pyarrow as pa
 import pytest
 
 from dbsp.coordinator import build
-from dbsp.coordinator.config import Config, load_config
 from dbsp.coordinator.service import Service
+from dbsp.coordinator.settings.config import Config, load_config
 from dbsp.errors import UnavailableError
 from dbsp.io.embedded_output import read_outputs
 from dbsp.io.embedded_steps import EmbeddedStepLog

@@ -15,9 +15,9 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from dbsp.coordinator.config import load_config
 from dbsp.coordinator.serve import guarded, run
-from dbsp.coordinator.upgrades import Restart
+from dbsp.coordinator.settings.config import load_config
+from dbsp.coordinator.takeover.upgrades import Restart
 from tests.forked import Forked
 
 

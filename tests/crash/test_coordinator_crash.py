@@ -29,10 +29,10 @@ from dbsp.coordinator.address import read_address
 from dbsp.coordinator.backup.making import make
 from dbsp.coordinator.backup.restoring import restore
 from dbsp.coordinator.build import load_plan
-from dbsp.coordinator.config import load_config
-from dbsp.coordinator.doctor import diagnose
+from dbsp.coordinator.checks.doctor import diagnose
+from dbsp.coordinator.decisions.strategies import STRATEGIES
 from dbsp.coordinator.service import Service
-from dbsp.coordinator.strategies import STRATEGIES
+from dbsp.coordinator.settings.config import load_config
 from dbsp.distribute.names import STRATEGIES as BY_KEY
 from dbsp.io.embedded_input import EmbeddedInputLog
 from dbsp.io.embedded_output import read_outputs

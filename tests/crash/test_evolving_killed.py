@@ -10,7 +10,7 @@ import pyarrow as pa
 import pytest
 
 from dbsp.coordinator.build import build
-from dbsp.coordinator.doctor import diagnose
+from dbsp.coordinator.checks.doctor import diagnose
 from dbsp.coordinator.service import Service
 from dbsp.errors import CircuitError
 from tests.coordinator import test_edited_views as edits

@@ -33,14 +33,15 @@ import httpx
 import pyarrow as pa
 import pytest
 
-from dbsp.coordinator import serve, successor, upgrades
+from dbsp.coordinator import serve
 from dbsp.coordinator.address import read_address
 from dbsp.coordinator.build import build
-from dbsp.coordinator.config import load_config
-from dbsp.coordinator.doctor import diagnose
+from dbsp.coordinator.checks.doctor import diagnose
 from dbsp.coordinator.running.command_runner import CommandRunner
 from dbsp.coordinator.service import Service
-from dbsp.coordinator.standby import OwnerLock
+from dbsp.coordinator.settings.config import load_config
+from dbsp.coordinator.takeover import successor, upgrades
+from dbsp.coordinator.takeover.standby import OwnerLock
 from dbsp.io.embedded_output import read_outputs
 from dbsp.io.pushed import Producer
 from dbsp.version import VERSION

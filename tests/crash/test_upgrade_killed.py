@@ -14,10 +14,10 @@ import pyarrow as pa
 import pytest
 
 from dbsp.coordinator.address import read_address
-from dbsp.coordinator.config import Config, load_config
-from dbsp.coordinator.doctor import diagnose
+from dbsp.coordinator.checks.doctor import diagnose
 from dbsp.coordinator.service import Service
-from dbsp.coordinator.upgrades import Restart
+from dbsp.coordinator.settings.config import Config, load_config
+from dbsp.coordinator.takeover.upgrades import Restart
 from dbsp.io.embedded_steps import EmbeddedStepLog
 from dbsp.version import VERSION
 from tests import plain_http

@@ -30,14 +30,14 @@ from typing import Any, Self
 import sqlglot
 
 from dbsp.coordinator.address import read_address
-from dbsp.coordinator.config import make_config
+from dbsp.coordinator.settings.config import make_config
 from tests.docs.blocks import Block
 from tests.forked import Forked, main
 from tests.spark.waiting import until
 
 ADD = "add to "
 FLAGS = doctest.NORMALIZE_WHITESPACE | doctest.ELLIPSIS
-MODULES = {"coordinator": "dbsp.coordinator.cli", "dbsp-coordinator": "dbsp.coordinator.serve"}
+MODULES = {"coordinator": "dbsp.coordinator.commands.cli", "dbsp-coordinator": "dbsp.coordinator.serve"}
 PORTS = {"http": "8080", "postgres": "5433", "flight": "31337"}
 """The ports that pages name; tests use free ones in their place."""
 COMMAND_S_MAX = 120

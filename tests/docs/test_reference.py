@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 import dbsp
-from dbsp.coordinator import cli
+from dbsp.coordinator.commands import cli
 from dbsp.errors import KINDS
 from tools import reference
 from tools.reference import errors, settings

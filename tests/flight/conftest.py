@@ -10,10 +10,10 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from dbsp.coordinator.config import load_config
 from dbsp.coordinator.flight.listen import bind_flight
 from dbsp.coordinator.flight.server import FlightServer
 from dbsp.coordinator.service import Service
+from dbsp.coordinator.settings.config import load_config
 from tests.postgres.conftest import until_processed
 from tests.postgres.kinds import CIRCUIT, ROWS, SETTINGS
 

@@ -16,7 +16,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dbsp.coordinator.decisions.cutting import backlog, cut, unread
-from dbsp.coordinator.limits import StepLimits
+from dbsp.coordinator.decisions.limits import StepLimits
 from dbsp.io.embedded_input import EmbeddedInputLog
 from dbsp.io.file_input import FileInputLog
 from dbsp.io.local_input import TOGETHER_BYTES, LocalInputLog

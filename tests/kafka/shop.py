@@ -31,7 +31,7 @@ import pyarrow as pa
 from dbsp.circuit.names import DEAD_LETTERS
 from dbsp.coordinator.address import read_address
 from dbsp.coordinator.build import load_plan
-from dbsp.coordinator.config import load_config
+from dbsp.coordinator.settings.config import load_config
 from dbsp.io.formats import json_lines
 from dbsp.io.kafka import KafkaInputLog, KafkaSettings, KafkaSource, KafkaStepLog
 from dbsp.io.output_part import with_dead_letters

@@ -16,8 +16,8 @@ import pyarrow as pa
 import pytest
 
 from dbsp.algebra.table import Table
-from dbsp.coordinator.config import load_config
 from dbsp.coordinator.service import Service
+from dbsp.coordinator.settings.config import load_config
 from dbsp.errors import ConfigError, OverloadedError, PositionError, UnavailableError
 from dbsp.io.embedded_input import EmbeddedInputLog
 from dbsp.io.kafka import KafkaSettings, KafkaSource

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from dbsp.coordinator.config import load_config
 from dbsp.coordinator.service import Service
+from dbsp.coordinator.settings.config import load_config
 from dbsp.io.kafka import KafkaSettings
 from dbsp.io.kafka.client import ensure_topic
 from tests.coordinator.hosted import events

@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 
 from dbsp.coordinator.build import build, load_plan, surveyed
-from dbsp.coordinator.config import Config, load_config
 from dbsp.coordinator.service import Service
+from dbsp.coordinator.settings.config import Config, load_config
 from dbsp.errors import CircuitError, ConfigError
 from dbsp.io.kafka import KafkaSettings
 from dbsp.io.kafka.client import TopicReader, Trimmer, ensure_topic

@@ -14,8 +14,8 @@ from confluent_kafka.schema_registry import SchemaRegistryClient
 from confluent_kafka.schema_registry.avro import AvroSerializer
 from confluent_kafka.serialization import MessageField, SerializationContext
 
-from dbsp.coordinator.config import load_config
 from dbsp.coordinator.service import Service
+from dbsp.coordinator.settings.config import load_config
 from dbsp.errors import ConfigError, DbspError
 from dbsp.io.connectors.messages import MESSAGE_FORMATS
 from dbsp.io.kafka import KafkaSettings

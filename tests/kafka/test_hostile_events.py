@@ -20,7 +20,7 @@ import confluent_kafka
 import confluent_kafka.admin
 import pytest
 
-from dbsp.coordinator.strategies import STRATEGIES
+from dbsp.coordinator.decisions.strategies import STRATEGIES
 from tests.kafka.broker import Broker
 from tests.kafka.shop import PARTITIONS, Shop, by_step, summed
 

@@ -27,7 +27,7 @@ import httpx
 import pytest
 
 from dbsp.coordinator.address import read_address
-from dbsp.coordinator.strategies import STRATEGIES
+from dbsp.coordinator.decisions.strategies import STRATEGIES
 from tests import plain_http
 from tests.kafka.broker import Broker
 from tests.kafka.shop import Shop, by_step, summed

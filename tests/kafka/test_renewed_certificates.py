@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 from cryptography import x509
 
-from dbsp.coordinator.config import load_config
 from dbsp.coordinator.service import Service
+from dbsp.coordinator.settings.config import load_config
 from dbsp.io.kafka import KafkaSettings
 from tests.certificates import PEM, new_key, private_text, signed
 from tests.kafka.broker import Broker

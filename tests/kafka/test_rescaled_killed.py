@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from dbsp.coordinator.strategies import STRATEGIES
+from dbsp.coordinator.decisions.strategies import STRATEGIES
 from tests.kafka.broker import Broker
 from tests.kafka.shop import Shop, by_step, summed
 

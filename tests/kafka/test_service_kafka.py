@@ -15,8 +15,8 @@ import httpx
 import pytest
 
 from dbsp.coordinator.address import read_address
-from dbsp.coordinator.config import load_config
 from dbsp.coordinator.service import Service
+from dbsp.coordinator.settings.config import load_config
 from dbsp.errors import ConfigError
 from dbsp.io.kafka import KafkaSettings
 from dbsp.io.kafka.client import Trimmer, ensure_topic

@@ -59,7 +59,7 @@ def other(tmp_path: Path) -> Path:
 
 
 def upgrade(shop: Shop, *options: str) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "dbsp.coordinator.cli", "upgrade", *options]
+    command = [sys.executable, "-m", "dbsp.coordinator.commands.cli", "upgrade", *options]
     return subprocess.run(
         command, cwd=shop.folder, capture_output=True, text=True, check=False, timeout=400, stdin=subprocess.DEVNULL
     )

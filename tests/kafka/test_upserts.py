@@ -11,8 +11,8 @@ from typing import Any
 import confluent_kafka.admin
 import pytest
 
-from dbsp.coordinator.config import load_config
 from dbsp.coordinator.service import Service
+from dbsp.coordinator.settings.config import load_config
 from dbsp.errors import DbspError
 from dbsp.io.kafka import KafkaSettings
 from dbsp.io.kafka.client import ensure_topic

@@ -16,9 +16,9 @@ from click import Command
 
 from dbsp.coordinator import exits, serve
 from dbsp.coordinator.build import load_plan
-from dbsp.coordinator.config import Config, load_config
 from dbsp.coordinator.http.app import make_app
 from dbsp.coordinator.service import Service
+from dbsp.coordinator.settings.config import Config, load_config
 from dbsp.errors import KINDS
 
 ROOT = Path(__file__).parents[2]

@@ -42,7 +42,7 @@ enabled = false
 STEPS = """
 from pathlib import Path
 import pyarrow as pa
-from dbsp.coordinator.config import load_config
+from dbsp.coordinator.settings.config import load_config
 from dbsp.coordinator.service import Service
 from dbsp.runtime.spark.java import java_command
 

@@ -131,7 +131,7 @@ PLANTS = [
     ),
     Plant(
         guard="secrets are not shown",
-        breaks=lambda patch: patch.setattr("dbsp.coordinator.config.SECRET_KEY", re.compile("nothing")),
+        breaks=lambda patch: patch.setattr("dbsp.coordinator.settings.config.SECRET_KEY", re.compile("nothing")),
         detector=one_secret,
     ),
 ]

@@ -10,9 +10,9 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from dbsp.coordinator.config import load_config
 from dbsp.coordinator.postgres.listen import PostgresServer, bind_postgres
 from dbsp.coordinator.service import Service
+from dbsp.coordinator.settings.config import load_config
 from tests.postgres.kinds import CIRCUIT, ROWS, SETTINGS
 
 psycopg = pytest.importorskip("psycopg", reason="needs psycopg: pip install -e '.[test]'")

@@ -16,8 +16,8 @@ from typing import Any, cast
 from dbsp.algebra.table import Table
 from dbsp.coordinator.backup.making import make
 from dbsp.coordinator.backup.restoring import restore
-from dbsp.coordinator.config import Config, load_config
-from dbsp.coordinator.doctor import diagnose
+from dbsp.coordinator.checks.doctor import diagnose
+from dbsp.coordinator.settings.config import Config, load_config
 from dbsp.io.embedded_input import EmbeddedInputLog
 from dbsp.io.pushed import Push
 from dbsp.plan.plan import Plan

@@ -17,13 +17,13 @@ from typing import Any, ClassVar
 
 from dbsp.coordinator.decisions import commands, events, states
 from dbsp.coordinator.decisions.cutting import advance
+from dbsp.coordinator.decisions.limits import StepLimits
 from dbsp.coordinator.decisions.migrating import is_open
-from dbsp.coordinator.limits import StepLimits
+from dbsp.coordinator.decisions.strategies import STRATEGIES
 from dbsp.coordinator.running.command_runner import CommandRunner
 from dbsp.coordinator.running.control import request_rescale
 from dbsp.coordinator.running.loop_settings import LoopSettings
 from dbsp.coordinator.running.relocations import strays
-from dbsp.coordinator.strategies import STRATEGIES
 from dbsp.errors import AwayError, CapacityError, DbspError, FencedError, UnavailableError
 from dbsp.hosts import Offered
 from dbsp.logs import StepRecord

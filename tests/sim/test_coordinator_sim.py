@@ -13,7 +13,7 @@ from dataclasses import replace
 import pytest
 
 from dbsp.coordinator.decisions import commands, events
-from dbsp.coordinator.strategies import COLD
+from dbsp.coordinator.decisions.strategies import COLD
 from tests.coordinator import fakes
 from tests.coordinator.fake_standbys import Followings
 from tests.pace import examples, rotating

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from dbsp.coordinator.backup.restoring import restore
-from dbsp.coordinator.doctor import diagnose
+from dbsp.coordinator.checks.doctor import diagnose
 from dbsp.coordinator.service import Service
 from tests.coordinator.under_traffic import check_golden, make_folder, settings, traffic
 from tests.pace import in_turn

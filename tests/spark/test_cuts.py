@@ -17,8 +17,8 @@ import pyarrow as pa
 import pytest
 
 from dbsp.coordinator import build
-from dbsp.coordinator.config import Config, load_config
 from dbsp.coordinator.service import Service
+from dbsp.coordinator.settings.config import Config, load_config
 from dbsp.runtime.runtime import Runtime
 from dbsp.runtime.work import Work
 from tests.pace import in_turn, rotating

@@ -9,8 +9,8 @@ import pyarrow as pa
 import pytest
 
 from dbsp.circuit.load import load_circuit
-from dbsp.coordinator.config import load_config
 from dbsp.coordinator.service import Service
+from dbsp.coordinator.settings.config import load_config
 from tests.coordinator.shop import answering, script, settings, settings_text
 
 SHOP = """

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from dbsp.coordinator import cli
 from dbsp.coordinator.build import load_plan
-from dbsp.coordinator.config import load_config
+from dbsp.coordinator.commands import cli
+from dbsp.coordinator.settings.config import load_config
 
 ROOT = Path(__file__).parents[2]
 PAGES = [str(path.relative_to(ROOT)) for path in sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md")])]

@@ -7,7 +7,8 @@ from collections.abc import Iterator
 
 import click
 
-from dbsp.coordinator import cli, serve
+from dbsp.coordinator import serve
+from dbsp.coordinator.commands import cli
 from dbsp.coordinator.exits import __doc__ as exits
 
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import dbsp
 from dbsp import testing
-from dbsp.coordinator.client import AsyncClient, Client
+from dbsp.coordinator.client.client import AsyncClient, Client
 from dbsp.stream.groups import GroupSets
 from dbsp.stream.window import Window
 

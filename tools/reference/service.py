@@ -11,9 +11,9 @@ from typing import Any
 
 from prometheus_client.parser import text_string_to_metric_families
 
-from dbsp.coordinator.config import load_config
 from dbsp.coordinator.http.app import make_app, metrics_of
 from dbsp.coordinator.service import Service
+from dbsp.coordinator.settings.config import load_config
 
 CIRCUIT = "create table orders (id bigint, amount bigint, primary key (id));\ncreate view all_orders as select * from orders;\n"
 SETTINGS = '[pipeline]\nname = "shop"\ncircuit = "shop.sql"\nruntime = "local"\n'

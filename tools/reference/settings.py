@@ -8,7 +8,7 @@ from dataclasses import MISSING, Field, fields
 from pathlib import Path
 from typing import Any, get_args, get_origin, get_type_hints
 
-from dbsp.coordinator.config import SECTIONS
+from dbsp.coordinator.settings.config import SECTIONS
 from dbsp.io.connectors import KINDS, options
 
 MEANINGS = Path(__file__).with_name("meanings.toml")

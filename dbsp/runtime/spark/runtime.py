@@ -225,8 +225,7 @@ class SparkRuntime:
             for worker in layout.workers:
                 tasks.read_ahead(self._near, worker, record, self.epoch, layout)
         else:
-            arguments = (record, self.epoch, layout)
-            task = (layout.workers, layout.hosts, tasks.read_ahead, arguments)
+            task = (layout.workers, layout.hosts, tasks.read_ahead, (record, self.epoch, layout))
             self._ahead_jobs.post(lambda: self._control_rdd(*task).collect())
 
     def _near_background(self) -> Work | None:
