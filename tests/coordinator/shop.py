@@ -109,9 +109,13 @@ def killable(folder: Path) -> Iterator[Forked]:
         process.wait(60)
 
 
+MODULES = {"cli": "dbsp.coordinator.commands.cli", "serve": "dbsp.coordinator.serve"}
+"""The modules of the command line and of the service, by the names that tests use."""
+
+
 def script(name: str, *arguments: str, folder: Path | None = None, given: str = "") -> subprocess.CompletedProcess[str]:
     """Run a command line of the coordinator to its end; it is forked, which saves its start."""
-    return ended(f"dbsp.coordinator.{name}", *arguments, folder=folder, given=given)
+    return ended(MODULES[name], *arguments, folder=folder, given=given)
 
 
 def rows(service: Service, view: str = "per_customer") -> dict[Any, tuple[Any, ...]]:

@@ -19,8 +19,8 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 import dbsp
+from dbsp.coordinator.client import file_parts, file_push
 from dbsp.coordinator.client.bodies import Pushed
-from dbsp.coordinator.client.client import file_parts, file_push
 from dbsp.coordinator.client.file_parts import FilePart, parts
 from dbsp.coordinator.client.file_push import FileOptions, push_file
 from dbsp.coordinator.commands.push_commands import _parts_text

@@ -11,7 +11,7 @@ import httpx
 import pyarrow as pa
 import pytest
 
-from dbsp.coordinator.client.client import unpacking
+from dbsp.coordinator.client import unpacking
 from dbsp.coordinator.http.kinds import ARROW, CSV
 from dbsp.coordinator.service import Service
 from dbsp.errors import CapacityError, DataError

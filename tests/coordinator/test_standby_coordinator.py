@@ -19,7 +19,7 @@ from typing import Any
 import pytest
 
 from dbsp.coordinator import serve
-from dbsp.coordinator.client.client import liveness
+from dbsp.coordinator.client import liveness
 from dbsp.coordinator.takeover import standby
 from dbsp.coordinator.takeover.standby import OwnerLock, PreparedStart, stand_by
 from dbsp.errors import ConfigError, UnavailableError

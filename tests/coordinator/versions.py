@@ -19,6 +19,7 @@ from pathlib import Path
 
 from dbsp.coordinator.address import read_address
 from tests import plain_http
+from tests.coordinator.shop import MODULES
 from tests.forked import Forked, Forks, ended, main
 from tests.spark.waiting import until
 
@@ -93,7 +94,7 @@ class Installations:
 
     def run(self, name: str, *arguments: str, folder: Path, given: str = "") -> subprocess.CompletedProcess[str]:
         """A command line of what is installed, to its end."""
-        module, variables = f"dbsp.coordinator.{name}", self.environment()
+        module, variables = MODULES[name], self.environment()
         if self._loaded is not None:
             return ended(module, *arguments, folder=folder, given=given, by=self._loaded, variables=variables)
         return subprocess.run(
