@@ -23,13 +23,13 @@ from fastapi.responses import JSONResponse
 from starlette.requests import ClientDisconnect, Request
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from dbsp.coordinator.client.unpacking import too_large
 from dbsp.coordinator.http.access import refusal
 from dbsp.coordinator.http.access_log import AccessLog
 from dbsp.coordinator.http.rates import RateLimiter
 from dbsp.coordinator.http.refusals import refusal_of, refuse
 from dbsp.coordinator.http.section import HttpSection
 from dbsp.coordinator.http.tokens import PUSH, Tokens
-from dbsp.coordinator.client.unpacking import too_large
 from dbsp.coordinator.serving.admission import refuse_scarcity
 from dbsp.errors import CapacityError, DbspError, OverloadedError
 

@@ -15,7 +15,8 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from dbsp.coordinator.serve import guarded, run
+from dbsp.coordinator.exits import guarded
+from dbsp.coordinator.serve import run
 from dbsp.coordinator.settings.config import load_config
 from dbsp.coordinator.takeover.upgrades import Restart
 from tests.forked import Forked
