@@ -131,14 +131,20 @@ def _in_json(array: pa.Array) -> pa.Array:
     return pa.array([json.dumps(plain(value), ensure_ascii=False) for value in array.to_pylist()], STRING)
 
 
+_COARSE = (pa.timestamp("s"), pa.timestamp("ms"))
+"""Timestamps that only a query in DuckDB can make."""
+
+
 def _moments(array: pa.Array) -> pa.Array | None:
     """Return dates and times as Python writes them: without a fraction of zero, and UTC as an offset; None for other types."""
     if array.type == DATE:
         return array.cast(STRING)
-    if array.type not in (TIME, TIMESTAMP, TIMESTAMP_UTC):
+    if array.type != TIME and not pa.types.is_timestamp(array.type):
         return None
     zoned = array.type == TIMESTAMP_UTC
-    text = pc.replace_substring_regex((array.cast(TIMESTAMP) if zoned else array).cast(STRING), r"\.000000$", "")
+    if array.type in _COARSE or zoned:
+        array = array.cast(TIMESTAMP)
+    text = pc.replace_substring_regex(array.cast(STRING), r"\.0+$", "")
     return pc.binary_join_element_wise(text, "+00:00", "") if zoned else text
 
 

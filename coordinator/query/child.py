@@ -22,9 +22,11 @@ Then the next query follows; the end of the input ends the process.
 
 from __future__ import annotations
 
+import errno
 import json
 import resource
 import sys
+import traceback
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import partial
@@ -48,12 +50,14 @@ from dbsp.coordinator.query.statement import (
     sifting_connection,
     stream_query,
 )
-from dbsp.errors import CapacityError, DbspError
+from dbsp.errors import CapacityError, DbspError, InternalError
 
 READY = {"ready": True}
 GRACE_CPU_S = 5
 OWN_BYTES_MAX = 256 << 20
 COPIES_OF_A_VIEW = 3
+NO_THREAD = "can't start new thread"
+"""What Python says if the memory of a new thread's stack is beyond the limit."""
 
 
 def main() -> None:
@@ -73,8 +77,8 @@ def serve(source: BinaryIO, sink: BinaryIO, bound: Callable[[QueryLimits, int], 
             bound(limits, 0)
             statement = _statement(asked)
             parts = parts_of(statement.sql, asked["views"], Unreadable(**asked["unread"]))
-        except DbspError as error:
-            put(sink, failure(error))
+        except Exception as error:  # noqa: BLE001 - whatever it is, the parent hears of it
+            put(sink, failure(reported(error, limits)))
             continue
         put(sink, {"reads": {name: asdict(needed) for name, needed in parts.items()}})
         given = json.loads(source.readline() or "{}")
@@ -171,12 +175,20 @@ def _answer(
             put_table(sink, pa.Table.from_batches([portion]) if isinstance(portion, pa.RecordBatch) else portion)
             sink.flush()
             renew()
-    except DbspError as error:
-        put(sink, failure(error))
-    except MemoryError:
-        put(sink, failure(too_much_memory(limits)))
+    except Exception as error:  # noqa: BLE001 - whatever it is, the parent hears of it
+        put(sink, failure(reported(error, limits)))
     else:
         put(sink, {"done": True})
+
+
+def reported(error: Exception, limits: QueryLimits) -> DbspError:
+    """Return the error that the caller of a query gets: one for the caller, a reached memory limit, or a bug."""
+    if isinstance(error, DbspError):
+        return error
+    if isinstance(error, MemoryError) or NO_THREAD in str(error) or getattr(error, "errno", None) == errno.ENOMEM:
+        return too_much_memory(limits)
+    traceback.print_exception(error)
+    return InternalError(f"a bug in a query: {type(error).__name__}: {error}", "report it with the statement")
 
 
 def too_much_memory(limits: QueryLimits) -> CapacityError:

@@ -195,7 +195,7 @@ def _columns(nodes: Sequence[Tree]) -> Sequence[str] | None:
     }
     for node in nodes:
         if (
-            node.get("type") in WHOLE_ROW_TYPES
+            str(node.get("type")) in WHOLE_ROW_TYPES  # an object in a sample
             or node.get("ref_type") == "NATURAL"
             or (node.get("type") == "BASE_TABLE" and node.get("column_name_alias"))
         ):

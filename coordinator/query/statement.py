@@ -26,6 +26,7 @@ import pyarrow as pa
 from dbsp.circuit.names import DEAD_LETTERS
 from dbsp.coordinator.query.explaining import plan_table
 from dbsp.coordinator.query.pushdown import Needed, needed_parts, only_selects
+from dbsp.coordinator.query.result_types import readable
 from dbsp.coordinator.query.sieve import sieves_of
 from dbsp.errors import CapacityError, ConfigError, InternalError
 from dbsp.settings import similar
@@ -172,7 +173,7 @@ def run_query(
     ):
         if explain is not None:
             return _plan(connection, sql, explain)
-        relation = connection.sql(sql)
+        relation = readable(connection, sql)
         return relation.limit(0).to_arrow_table().rename_columns(relation.columns)
 
 
@@ -189,7 +190,7 @@ def stream_query(
     """
     with _refused(limits), _connected(tables, limits, names, prelude) as connection:
         with _timed(connection, limits):
-            reader = connection.sql(sql).to_arrow_reader(PORTION_ROWS)
+            reader = readable(connection, sql).to_arrow_reader(PORTION_ROWS)
             batch = next(reader, None)
         if batch is None:
             yield pa.RecordBatch.from_pylist([], schema=reader.schema)

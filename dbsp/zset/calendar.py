@@ -22,6 +22,7 @@ DAYS = tuple((moment - _EPOCH).days for moment in _ENDS)
 """The first day and the last one, counted from 1970."""
 MICROS = tuple((moment - _EPOCH) // datetime.timedelta(microseconds=1) for moment in _ENDS)
 """The first moment and the last one, in microseconds from 1970."""
+_MICROS_OF = {"s": 1_000_000, "ms": 1000, "us": 1}
 
 
 def counts_days(type_: pa.DataType) -> bool:
@@ -40,7 +41,7 @@ def outside(values: pa.Array) -> npt.NDArray[np.bool_]:
         return found
     if pa.types.is_nested(values.type):
         return np.array([not _within(values.slice(row, 1)) for row in range(len(values))])
-    first, last = DAYS if values.type == DATE else MICROS
+    first, last = _ends(values.type)
     counts = np.asarray(values.cast(pa.int32() if values.type == DATE else pa.int64()).fill_null(0))
     found |= (counts < first) | (counts > last)
     return found
@@ -63,6 +64,15 @@ def check_days(values: pa.Array | pa.ChunkedArray) -> None:
         raise pa.ArrowInvalid(OUTSIDE)
 
 
+def _ends(type_: pa.DataType) -> tuple[int, ...]:
+    """Return the first and the last count of the type in range; a query's timestamps may have other units."""
+    if type_ == DATE:
+        return DAYS
+    if type_.unit == "ns":
+        return tuple(micros * 1000 for micros in MICROS)
+    return tuple(micros // _MICROS_OF[type_.unit] for micros in MICROS)
+
+
 def _within(values: pa.Array | pa.ChunkedArray) -> bool:
     """Return whether all days of the column are in range."""
     if not counts_days(values.type) or len(values) == values.null_count:
@@ -71,6 +81,6 @@ def _within(values: pa.Array | pa.ChunkedArray) -> bool:
         return _within(pc.list_flatten(values))
     if is_struct(values.type):
         return all(_within(pc.struct_field(values, index)) for index in range(values.type.num_fields))
-    first, last = DAYS if values.type == DATE else MICROS
+    first, last = _ends(values.type)
     found = pc.min_max(values)
     return bool(first <= found["min"].value and found["max"].value <= last)

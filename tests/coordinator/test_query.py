@@ -41,6 +41,8 @@ def test_rows_are_repeated_by_weight() -> None:
         "SELECT (SELECT max(n) FROM late), i FROM range(3) AS r(i)",
         "VALUES (1)",
         "SELECT n FROM late UNION ALL SELECT n + 1 FROM other;",
+        "SELECT * FROM late TABLESAMPLE 100%",
+        "SELECT * FROM late USING SAMPLE reservoir(2 ROWS)",
     ],
 )
 def test_selects_work(sql: str) -> None:
