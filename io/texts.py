@@ -29,7 +29,8 @@ from dbsp.io.formats.lines import Bytes, Positions, behind_mark, starts_behind
 from dbsp.io.pushed import BadRow, Push, PushBounds
 from dbsp.logs.sizes import Sizes
 from dbsp.zset.batch import Batch
-from dbsp.zset.schema import BINARY, STRING, Column
+from dbsp.zset.schema import BINARY, DURATION, STRING, Column
+from dbsp.zset.span_texts import spans_of_texts
 
 LINES = frozenset({".json", ".jsonl", ".ndjson"})
 DELIMITERS = {".csv": ",", ".tsv": "\t"}
@@ -99,7 +100,7 @@ class Text:
         if reason := _misnamed(self.header, table):
             return reason
         for column in table.schema:
-            if column.name in self.header and column.type != BINARY and not castable(STRING, column.type):
+            if column.name in self.header and not _has_text_form(column.type):
                 return f"column {column.name}: {column.type} has no text form, send it as JSON or Parquet"
         return ""
 
@@ -133,6 +134,10 @@ class Text:
             return push
         line = header_line(header, self.delimiter)
         return replace(push, bad=tuple(replace(row, header=line) for row in bad))
+
+
+def _has_text_form(type_: pa.DataType) -> bool:
+    return type_ in (BINARY, DURATION) or castable(STRING, type_)
 
 
 def _misnamed(names: Sequence[str], table: Table) -> str:
@@ -240,6 +245,8 @@ def _text_column(values: pa.ChunkedArray, name: str, table: Table) -> pa.Chunked
 def _of_text(values: pa.Array, wanted: pa.DataType) -> pa.Array:
     """Convert bytes as a strict cast converts text."""
     try:
+        if wanted == DURATION:
+            return spans_of_texts(values)
         return convert(values.cast(STRING), wanted)
     except (ArithmeticError, UnicodeError) as error:
         raise pa.ArrowInvalid(str(error)) from None

@@ -12,7 +12,7 @@
 | time | times, texts | numbers |
 | timestamp | timestamps without a zone, dates (midnight), texts of these | timestamps with a zone, numbers |
 | timestamp UTC | timestamps; those without a zone are UTC; dates (midnight), texts of these | numbers |
-| duration | spans, whole numbers of microseconds | texts, parts |
+| duration | spans, whole numbers of microseconds, texts of spans | parts |
 
 The rules hold for columns and rows that Python programs push, for Arrow tables and streams, Parquet files, Avro and
 Debezium. In JSON and CSV a value is a text, whose forms are in `dbsp.io.formats.wire`. Inside lists and structs Arrow's
@@ -44,6 +44,7 @@ from dbsp.zset.schema import (
     is_list,
     is_struct,
 )
+from dbsp.zset.span_texts import spans_of_texts
 
 _ZONE = r"(?:Z|[+-]\d\d(?::?\d\d)?)$"
 _CLOCK = r"\d\d:\d\d"
@@ -75,10 +76,16 @@ def column_given(array: pa.Array | pa.ChunkedArray, type_: pa.DataType) -> pa.Ar
     if type_ == TIMESTAMP_UTC and pa.types.is_date(found):
         return array.cast(TIMESTAMP).cast(type_)
     if type_ == DURATION and not pa.types.is_duration(found):
-        return array.cast(INT64).cast(type_)
+        return array.cast(INT64).cast(type_) if takes(INT64, found) else _spans(array)
     if type_ == TIME and found == STRING:
         return cast_to(pc.binary_join_element_wise("1970-01-01T", array, ""), TIMESTAMP).cast(type_)
     return cast_to(array, type_)
+
+
+def _spans(array: pa.Array | pa.ChunkedArray) -> pa.Array | pa.ChunkedArray:
+    if isinstance(array, pa.ChunkedArray):
+        return pa.chunked_array([spans_of_texts(chunk) for chunk in array.chunks], DURATION)
+    return spans_of_texts(array)
 
 
 def with_zone(texts: Any) -> Any:
@@ -125,7 +132,7 @@ def takes(wanted: pa.DataType, found: pa.DataType) -> bool:
         TIME: text or pa.types.is_time(found) or pa.types.is_timestamp(found),
         TIMESTAMP: text or pa.types.is_date(found) or (pa.types.is_timestamp(found) and found.tz is None),
         TIMESTAMP_UTC: text or pa.types.is_date(found) or pa.types.is_timestamp(found),
-        DURATION: number or pa.types.is_duration(found),
+        DURATION: number or text or pa.types.is_duration(found),
     }
     return others.get(wanted, False)
 
@@ -174,8 +181,8 @@ def _refuse_zoned(values: list[Any]) -> None:
 
 
 def _read(values: list[Any], type_: pa.DataType) -> list[Any]:
-    """Return the values with texts of decimals, dates and times parsed."""
-    if not (type_ in (DATE, TIME, TIMESTAMP, TIMESTAMP_UTC) or pa.types.is_decimal(type_)):
+    """Return the values with texts of decimals, dates, times and spans parsed."""
+    if not (type_ in (DATE, TIME, TIMESTAMP, TIMESTAMP_UTC, DURATION) or pa.types.is_decimal(type_)):
         return values
     at = [index for index, value in enumerate(values) if isinstance(value, str)]
     read = column_given(pa.array([values[index] for index in at], STRING), type_)

@@ -266,7 +266,7 @@ class DebeziumJson:
                 return _Field(INT64, Meaning(kind, self._said("timestamps", column)))
             if type_ in (BOOL, DATE, DURATION):
                 return _Field(INT64, _OF_NUMBERS.get(type_, PLAIN))
-        return _Field(wire_type(type_))
+        return _Field(wire_type(type_, span_texts=isinstance(value, str)))
 
     def _guessed_decimal(self, column: Column, value: Any) -> _Field:
         """Return the form of a decimal; for a text the settings alone decide it, since a number's text may be base64.
@@ -358,7 +358,7 @@ def _described(part: Mapping[str, Any], type_: pa.DataType) -> _Field:
         return _Field(INT64, meaning)
     if kind in ("float", "double") and (pa.types.is_integer(type_) or type_ == DURATION):
         return _Field(FLOAT64, meaning)  # 3.0 is a whole number
-    return _Field(wire_type(type_), meaning)
+    return _Field(wire_type(type_, span_texts=kind == "string"), meaning)
 
 
 def _as_it_is(type_: pa.DataType) -> bool:

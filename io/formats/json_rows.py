@@ -38,11 +38,23 @@ from dbsp.io.formats.json_elements import walk_elements
 from dbsp.io.formats.json_scan import count_plain_rows, holds_long_exponent
 from dbsp.io.formats.json_values import Integer, Real, Repeating, RowError, decoder, refuse_repeated, row_errors
 from dbsp.io.formats.lines import MARK
-from dbsp.io.formats.wire import from_wire, wire_type
+from dbsp.io.formats.wire import from_wire, holds_spans, wire_type
 from dbsp.io.pushed import BadRow, Push, PushBounds, loose_batch
 from dbsp.logs import DELETE, INSERT
 from dbsp.zset.decimal_texts import decimals_of_texts, holds_decimals
-from dbsp.zset.schema import BINARY, BOOL, TIMESTAMP, TIMESTAMP_UTC, Column, Schema, is_list, is_struct
+from dbsp.zset.schema import (
+    BINARY,
+    BOOL,
+    DURATION,
+    STRING,
+    TIMESTAMP,
+    TIMESTAMP_UTC,
+    Column,
+    Schema,
+    is_list,
+    is_struct,
+)
+from dbsp.zset.span_texts import spans_of_texts
 
 BLOCK_BYTES = 4 << 20
 BLOCK_BYTES_SMALL = 1 << 15
@@ -174,7 +186,15 @@ def _decode_fast(block: bytes, table: Table, extras: bool = False) -> Push | Non
         return None
     if rows == 0:
         return _assemble([], [], table.schema)
-    plain = pa.schema([(column.name, wire_type(column.type)) for column in table.schema])
+    found = _parsed(block, rows, table, extras, envelope=envelope, span_texts=False)
+    if found is None and any(holds_spans(column.type) for column in table.schema):
+        found = _parsed(block, rows, table, extras, envelope=envelope, span_texts=True)
+    return found
+
+
+def _parsed(block: bytes, rows: int, table: Table, extras: bool, *, envelope: bool, span_texts: bool) -> Push | None:
+    """Parse a block with durations as numbers, or as texts; return None if anything in it is irregular or bad."""
+    plain = pa.schema([(column.name, wire_type(column.type, span_texts=span_texts)) for column in table.schema])
     wanted = pa.schema([(name, pa.struct(list(plain))) for name in _OPERATIONS]) if envelope else plain
     try:
         parsed = pj.read_json(
@@ -398,7 +418,7 @@ def _read_value(value: Any, column: Column, table: Table, needs_all: bool) -> An
 def _fitted(value: Any, type_: pa.DataType) -> Any:
     """Return a value in wire form; raise one of `_MISFITS` if it is not of the type."""
     wire = wire_type(type_)
-    converted = _convert(value, wire)
+    converted = _convert(value, type_)
     if converted is None:
         raise _KindError
     from_wire(pa.array([converted], type=wire), type_)
@@ -448,35 +468,37 @@ def _first_wrong(values: list[Any], type_: pa.DataType) -> int:
     return low
 
 
-def _convert(value: Any, wire: pa.DataType) -> Any:
+def _convert(value: Any, type_: pa.DataType) -> Any:
     """Return the Python value that pyarrow turns into the wire type; None if the JSON value is of another kind."""
-    if pa.types.is_list(wire):
-        return _convert_list(value, wire.value_type) if isinstance(value, list) else None
-    if pa.types.is_struct(wire):
-        return _convert_object(value, wire) if isinstance(value, dict) else None
-    if wire == BOOL:
+    if is_list(type_):
+        return _convert_list(value, type_.value_type) if isinstance(value, list) else None
+    if is_struct(type_):
+        return _convert_object(value, type_) if isinstance(value, dict) else None
+    if type_ == BOOL:
         return value if isinstance(value, bool) else None
-    if pa.types.is_integer(wire):
+    if type_ == DURATION and type(value) is str:
+        return spans_of_texts(pa.array([value], STRING))[0].value
+    if pa.types.is_integer(type_) or type_ == DURATION:
         return _whole(value) if isinstance(value, Integer | Real) else None
-    if pa.types.is_floating(wire):
+    if pa.types.is_floating(type_):
         return _float(value) if isinstance(value, Integer | Real) else None
-    if pa.types.is_decimal256(wire):
-        return _decimal(value, wire) if isinstance(value, str) else None
+    if pa.types.is_decimal(type_):
+        return _decimal(value, wire_type(type_)) if isinstance(value, str) else None
     return value if type(value) is str else None
 
 
-def _convert_list(values: list[Any], wire: pa.DataType) -> list[Any] | None:
+def _convert_list(values: list[Any], type_: pa.DataType) -> list[Any] | None:
     """Convert every element to the wire type or null; return None if one is of another kind."""
-    converted = [None if value is None else _convert(value, wire) for value in values]
+    converted = [None if value is None else _convert(value, type_) for value in values]
     wrong = any(made is None and value is not None for made, value in zip(converted, values, strict=True))
     return None if wrong else converted
 
 
-def _convert_object(value: dict[str, Any], wire: pa.DataType) -> dict[str, Any] | None:
+def _convert_object(value: dict[str, Any], type_: pa.DataType) -> dict[str, Any] | None:
     """Convert every field to the wire type or null; return None if one is of another kind."""
-    if any(wire.get_field_index(name) < 0 for name in value):
+    if any(type_.get_field_index(name) < 0 for name in value):
         return None
-    converted = {name: None if part is None else _convert(part, wire.field(name).type) for name, part in value.items()}
+    converted = {name: None if part is None else _convert(part, type_.field(name).type) for name, part in value.items()}
     wrong = any(converted[name] is None and part is not None for name, part in value.items())
     return None if wrong else converted
 

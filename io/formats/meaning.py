@@ -116,8 +116,8 @@ def _plain(array: pa.Array, _meaning: Meaning, type_: pa.DataType) -> pa.Array:
 def _from_text(array: pa.Array, type_: pa.DataType) -> pa.Array:
     if pa.types.is_decimal(type_):
         return from_wire(decimals_of_texts(array, wire_type(type_)), type_)
-    if type_ in (STRING, DATE, TIME, TIMESTAMP, TIMESTAMP_UTC):
-        return from_wire(array.cast(wire_type(type_)), type_)
+    if type_ in (STRING, DATE, TIME, TIMESTAMP, TIMESTAMP_UTC, DURATION):
+        return from_wire(array.cast(wire_type(type_, span_texts=True)), type_)
     raise pa.ArrowInvalid(f"a text for {type_}")
 
 

@@ -12,7 +12,7 @@
 | time | `"HH:MM:SS.ffffff"`, which may end after any of its parts |
 | timestamp | `"YYYY-MM-DD HH:MM:SS.ffffff"`, `T` for the blank; it may end after any part of the time, or before it |
 | timestamp UTC | the same with `Z` or `+HH:MM`; without one it is UTC |
-| duration | a number of microseconds |
+| duration | a number of microseconds, or a text (`dbsp.zset.span_texts`) |
 | list | a list of the forms of its elements, or null |
 | struct | an object of its fields, or null; a missing field is null, an unknown or repeated one is an error |
 
@@ -32,22 +32,28 @@ from dbsp.errors import InternalError
 from dbsp.zset.calendar import check_days
 from dbsp.zset.given import with_zone
 from dbsp.zset.schema import BINARY, DATE, DURATION, FLOAT32, FLOAT64, INT64, STRING, TIME, TIMESTAMP, TIMESTAMP_UTC
+from dbsp.zset.span_texts import spans_of_texts
 
 _AS_TEXT = frozenset([STRING, BINARY, DATE, TIME, TIMESTAMP, TIMESTAMP_UTC])
 _HEX = "^([0-9a-fA-F]{2})*$"
 
 
-def wire_type(type_: pa.DataType) -> pa.DataType:
-    """Return the Arrow type that the JSON parser reads for a column type."""
+def wire_type(type_: pa.DataType, *, span_texts: bool = False) -> pa.DataType:
+    """Return the Arrow type that the JSON parser reads for a column type; with `span_texts` durations are texts."""
     if pa.types.is_list(type_):
-        return pa.list_(wire_type(type_.value_type))
+        return pa.list_(wire_type(type_.value_type, span_texts=span_texts))
     if pa.types.is_struct(type_):
-        return pa.struct([(field.name, wire_type(field.type)) for field in type_])
-    if type_ in _AS_TEXT:
+        return pa.struct([(field.name, wire_type(field.type, span_texts=span_texts)) for field in type_])
+    if type_ in _AS_TEXT or (span_texts and type_ == DURATION):
         return STRING
     if pa.types.is_decimal128(type_):
         return pa.decimal256(76, type_.scale)  # in 128 bits pyarrow's parser misreads a 7 with 38 places
     return {FLOAT32: FLOAT64, DURATION: INT64}.get(type_, type_)
+
+
+def holds_spans(type_: pa.DataType) -> bool:
+    """Return whether the type is a duration, or contains one."""
+    return wire_type(type_) != wire_type(type_, span_texts=True)
 
 
 def from_wire(array: pa.Array, type_: pa.DataType) -> pa.Array:
@@ -66,12 +72,12 @@ def from_wire(array: pa.Array, type_: pa.DataType) -> pa.Array:
         return _binary_from_hex(array)
     if type_ == FLOAT32:
         return _to_float32(array)
+    if type_ == DURATION:
+        return spans_of_texts(array) if array.type == STRING else array.cast(type_)
     if type_ == TIME:
         prefix = pa.scalar("1970-01-01T", STRING)
         return _checked(pc.binary_join_element_wise(prefix, array, ""), TIMESTAMP).cast(TIME)
-    if type_ in (DATE, TIMESTAMP, TIMESTAMP_UTC):
-        return _checked(with_zone(array) if type_ == TIMESTAMP_UTC else array, type_)
-    return array.cast(type_)
+    return _checked(with_zone(array) if type_ == TIMESTAMP_UTC else array, type_)
 
 
 def _over_elements(array: pa.Array, convert: Callable[[pa.Array], pa.Array]) -> pa.Array:
@@ -86,9 +92,9 @@ def _nulls(array: pa.Array) -> pa.Array | None:
     return array.is_null() if array.null_count else None
 
 
-def _checked(text: pa.Array, type_: pa.DataType) -> pa.Array:
-    """Parse dates or timestamps; raise `ArrowInvalid` for one outside the calendar."""
-    array = text.cast(type_)
+def _checked(array: pa.Array, type_: pa.DataType) -> pa.Array:
+    """Cast decimals, or texts of dates and timestamps; raise `ArrowInvalid` for a day outside the calendar."""
+    array = array.cast(type_)
     check_days(array)
     return array
 

@@ -63,8 +63,9 @@ times = st.one_of(
 )
 texts = st.one_of(
     st.sampled_from(["", "a", "1", "1.5", "1.255", "true", "nan", "2024-01-02", "2024-01-02 03:04", "2024-01-02T03:04:05Z",
-                     "03:04", "2024-01-02T03:04:05+02:00", "2024-02-30", "ab", "1e3"]),
+                     "03:04", "2024-01-02T03:04:05+02:00", "2024-02-30", "ab", "1e3", "1 day, 2:03:04", "PT5M", "1 month"]),
     moments.map(dt.datetime.isoformat),
+    st.timedeltas(dt.timedelta(-999), dt.timedelta(999)).map(str),
 )  # fmt: skip
 values = st.one_of(numbers, texts, st.booleans(), times, st.timedeltas(dt.timedelta(-999), dt.timedelta(999)))
 
