@@ -53,7 +53,7 @@ def wire_type(type_: pa.DataType, *, span_texts: bool = False) -> pa.DataType:
 
 def holds_spans(type_: pa.DataType) -> bool:
     """Return whether the type is a duration, or contains one."""
-    return wire_type(type_) != wire_type(type_, span_texts=True)
+    return bool(wire_type(type_) != wire_type(type_, span_texts=True))
 
 
 def from_wire(array: pa.Array, type_: pa.DataType) -> pa.Array:

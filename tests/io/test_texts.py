@@ -288,7 +288,7 @@ def test_a_packed_file_that_becomes_too_large_is_one_dead_letter(
         taken.clear()
         found = examine_file(path, table)
         assert found.rows == (rows if size is None else 1)
-        assert ("larger than a packed file may be" in found.misfit) is (size is not None)
+        assert ("larger than a compressed file may be" in found.misfit) is (size is not None)
         assert size is None or sum(taken) <= size
 
 
