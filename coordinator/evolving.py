@@ -82,7 +82,7 @@ class Evolution:
             return text
         names = ", ".join(self.again)
         if self.retracts:
-            return f"{text}\nstep {step} puts out what changes, old rows retracted and new ones inserted: {names}"
+            return f"{text}\nstep {step} writes the changes, old rows retracted and new rows inserted: {names}"
         return f"{text}\nbegin anew at step {step} with all rows, and followers are notified: {names}"
 
 

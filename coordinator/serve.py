@@ -479,7 +479,7 @@ def _watch(service: Service, server: HttpServer | None, progress: bool, interrup
 def way_past(halt: Halt) -> str:
     """Return a hint on what a user can do about a halt."""
     if halt.command == ACCEPT_OUTPUT:
-        return "correct the function, or `coordinator accept-output` puts out the difference and goes on"
+        return "correct the function, or `coordinator accept-output` writes the difference and continues"
     return "`coordinator status` names the rows, `coordinator skip` goes on without them"
 
 

@@ -165,7 +165,7 @@ class EmbeddedInputLog(LocalInputLog):
         before = [position for position in positions if position.repeated]
         if before and len(before) < len(positions):
             raise DataError(
-                f"a part of a transaction was pushed before: tables={','.join(position.table for position in before)}",
+                f"a part of this transaction was pushed before: tables={','.join(position.table for position in before)}",
                 "give every transaction a sequence number that its producer used for none of its tables",
             )
         fresh = [each for each in positions if each.last > each.first and not each.repeated]

@@ -162,7 +162,7 @@ class FarStandby:
 
         Do nothing if `home` has a sound database that was fenced in epoch `since` or later. An older database is deleted.
 
-        **Errors** `FencedError` if a newer epoch has been here.
+        **Errors** `FencedError` if a newer epoch has used this standby.
         """
         if (is_sound(home) and not is_older(home, since)) or wanted not in self.versions():
             return False

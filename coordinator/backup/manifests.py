@@ -173,7 +173,7 @@ def _refuse_names(manifest: Manifest, file: Path) -> None:
     folders = {str(parent) for name in names for parent in PurePosixPath(name).parents}
     for name, count in Counter(names).items():
         if count > 1 or name in folders:
-            raise DataError(f"a name is twice in the manifest: file={file} name={name!r}", FOREIGN)
+            raise DataError(f"a name occurs twice in the manifest: file={file} name={name!r}", FOREIGN)
 
 
 def _is_inside(name: str) -> bool:

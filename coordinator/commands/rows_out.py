@@ -93,7 +93,8 @@ class ArrowOutput:
         self._out = sys.stdout.buffer
         if self._out.isatty():
             raise ConfigError(
-                "an Arrow stream is no text for a screen", "send it to a file or a pipe: … -o arrow > rows.arrow"
+                "an Arrow stream cannot be printed on a terminal",
+                "send it to a file or a pipe: … -o arrow > rows.arrow",
             )
         self._writer: Any = None
         self._schema: Any = None
@@ -106,7 +107,7 @@ class ArrowOutput:
             self._writer = pa.ipc.new_stream(self._out, table.schema)
         elif table.schema != self._schema:
             raise ConfigError(
-                "the columns have changed: an Arrow stream has the same columns to its end", "begin another"
+                "the columns have changed, and an Arrow stream has the same columns to its end", "start another one"
             )
         self._schema = table.schema
         self._writer.write_table(table)

@@ -61,7 +61,7 @@ def copy_of(sql: str) -> CopyStatement:
             to = place
             break
     if to is None:
-        raise PostgresRefusal(SYNTAX, "not a COPY", "write COPY (SELECT …) TO STDOUT")
+        raise PostgresRefusal(SYNTAX, "this COPY statement cannot be read", "write COPY (SELECT …) TO STDOUT")
     if words[to] == "FROM":
         raise PostgresRefusal(READ_ONLY, "cannot execute COPY FROM in a read-only transaction", WRITE_HINT)
     if words[to + 1 : to + 2] != ["STDOUT"]:

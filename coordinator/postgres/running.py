@@ -197,7 +197,9 @@ class Runner:
         try:
             words = shlex.split(options)
         except ValueError:
-            raise PostgresRefusal("22023", f"not options: {options[:60]!r}", "write -c name=value") from None
+            raise PostgresRefusal(
+                "22023", f"the startup options cannot be read: {options[:60]!r}", "write -c name=value"
+            ) from None
         for place, word in enumerate(words):
             text = (
                 word.removeprefix("--")
@@ -421,10 +423,10 @@ class Runner:
                 name = f"{first}.{second}"
             case _:
                 raise PostgresRefusal(
-                    SYNTAX, f"not a variable and its value: {statement.text[:80]!r}", "write SET name = value"
+                    SYNTAX, f"SET needs a variable and a value: {statement.text[:80]!r}", "write SET name = value"
                 )
         if not value:
-            raise PostgresRefusal(SYNTAX, f"no value: {statement.text[:80]!r}", "write SET name = value")
+            raise PostgresRefusal(SYNTAX, f"SET needs a value: {statement.text[:80]!r}", "write SET name = value")
         parts = [unquoted(piece) if len(value) == 1 else piece for piece in value]
         text = parts[0] if len(parts) == 1 else "".join(f"{part} " if part == "," else _part(part) for part in parts)
         self._variables.set(unquoted(name), None if text == "default" else text)
@@ -480,7 +482,7 @@ class Runner:
     async def _declare(self, statement: Statement) -> str:
         pieces = statement.words
         if len(pieces) < 4 or "FOR" not in pieces:  # noqa: PLR2004 - DECLARE name CURSOR FOR
-            raise PostgresRefusal(SYNTAX, "not a cursor", "write DECLARE name CURSOR FOR SELECT …")
+            raise PostgresRefusal(SYNTAX, "not a DECLARE CURSOR statement", "write DECLARE name CURSOR FOR SELECT …")
         name, held = unquoted(pieces[1]), "HOLD" in pieces[: pieces.index("FOR")]
         if self.status == IDLE and not held:
             raise PostgresRefusal(

@@ -90,11 +90,11 @@ def _ascii(data: bytes) -> str:
     try:
         return data.decode("utf-8")
     except UnicodeDecodeError:
-        raise ScramError("not a text") from None
+        raise ScramError("the message is not UTF-8") from None
 
 
 def _base64(text: str) -> bytes:
     try:
         return base64.b64decode(text, validate=True)
     except (binascii.Error, ValueError):
-        raise ScramError("not base64") from None
+        raise ScramError("the message is not base64") from None

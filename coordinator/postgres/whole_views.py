@@ -134,7 +134,7 @@ class WholeViewRows(RowsOfView):
         **Errors** `UnavailableError` where the view was edited since the statement was described.
         """
         if table.column_names[:-1] != self.schema.names:
-            raise UnavailableError("the view was edited, and got its new rows meanwhile", "read it again")
+            raise UnavailableError("the view was edited after the statement was described", "read it again")
         return repeat_by_weight(table).cast(self.schema)
 
 

@@ -286,7 +286,7 @@ class EventLoop:
         return events.RescaleAsked(workers=wanted, strategy=strategy, hosts=hosts, partitions=rows)
 
     def _release(self) -> None:
-        """Run `release` of the hosts command for the hosts that autoscale's last rescale has left."""
+        """Run `hosts_command … release` with the hosts that autoscale's last rescale no longer uses."""
         facts = self._state.facts
         if (error := self._hosts.failed()) is not None:
             self._observer.noted(AutoscaleFailed(workers=len(facts.layout.workers), error=error))

@@ -1,4 +1,4 @@
-"""The user's command that gives autoscale hosts before a rescale, and takes back those that it has left.
+"""The user's command that provides hosts before a rescale of autoscale, and takes back those that the rescale no longer uses.
 
 `[autoscale] hosts_command` is a program with its first arguments. It is run without a shell, as one of
 

@@ -91,7 +91,7 @@ class PublishedCopies:
     def opened(self, ledger: Ledger, epoch: int) -> None:
         """Put the object of the opened version, and delete the remaining objects of workers that have left.
 
-        **Errors** `AwayError` while the place does not answer; `FencedError` if a newer owner was here.
+        **Errors** `AwayError` while the place does not answer; `FencedError` if a newer owner has used the place.
         """
         if self._parts is None or self._parts.lags:
             return
@@ -125,8 +125,8 @@ class PublishedCopies:
     def put_behind(self, ledger: Ledger, epoch: int) -> None:
         """Put the object of the ledger's published version, whose copies are whole; read it back before older ones go.
 
-        **Errors** `AwayError` while the place does not answer, or if it has lost or cut the object; `FencedError` if a newer
-        owner was here.
+        **Errors** `AwayError` while the place does not answer, or if it has lost or cut the object. `FencedError` if a newer
+        owner has used the place.
         """
         if self._parts is None:
             raise InternalError("an object is to be put where there are no copies")

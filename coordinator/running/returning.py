@@ -34,7 +34,7 @@ def return_to_copies(
 ) -> events.ReturnedToCopies | events.NothingCopied:
     """Make the newest whole version of the copies the published one; if there is none, report the lost state.
 
-    **Errors** `AwayError` while the place does not answer; `FencedError` if a newer owner was here.
+    **Errors** `AwayError` while the place does not answer; `FencedError` if a newer owner has used the place.
     """
     if parts is None:
         raise InternalError("all workers are to return to the copies, and there are none")

@@ -60,7 +60,7 @@ class FinalNode(Node):
         if not found:
             with located(self.source):
                 what = f"column={self.column}" if self.column else f"columns={list(self.schema.names)}"
-                raise CircuitError(f"nothing says when a row is final: {what}", HINT)
+                raise CircuitError(f"no watermark says when a row is final: {what}", HINT)
         slots = Slots.over(flow.schema)
         made = builder.add("slots", slots, (flow.node,), slots.schema, self.source)
         flow = Flow(node=made, schema=slots.schema, distribution=None)

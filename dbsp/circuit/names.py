@@ -10,7 +10,7 @@ NAME_LENGTH_MAX = 63
 DEAD_LETTERS = "dead_letters"
 """The output that every pipeline has besides its views: rows that could not be read, with the reason."""
 _FORMER = " before"
-"""No name of a view contains a blank, so no view has the name of such a part."""
+"""The suffix of the part with rows under former columns. It has a blank, so the part's name is never that of a view."""
 _PLAIN = re.compile(r"[A-Za-z_][A-Za-z0-9_]*\Z")
 _CIRCUIT = re.compile(r"[A-Za-z_][A-Za-z0-9_-]*\Z")
 

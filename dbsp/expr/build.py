@@ -74,7 +74,7 @@ class Expr(NumberMethods, TextMethods, MomentMethods, ListMethods, StructMethods
             " dbsp.when for if, dbsp.greatest and dbsp.least for max and min"
         )
         with located(user_line()):
-            raise CircuitError(f"an expression is not true or false by itself: expression={self}", hint)
+            raise CircuitError(f"an expression is not true or false, but a value per row: expression={self}", hint)
 
     __hash__ = None  # type: ignore[assignment]  # `==` builds an expression, so there is no equality to hash by
 
@@ -154,7 +154,7 @@ class Expr(NumberMethods, TextMethods, MomentMethods, ListMethods, StructMethods
             return self.field(place)
         hint = 'write .element(1) for the first of a list, .substr(1, 1) of a text, .json_value("$.a") of JSON'
         with located(user_line()):
-            raise CircuitError(f"an expression has no places: expression={self} got={place!r}", hint)
+            raise CircuitError(f"an expression cannot be indexed by a number: expression={self} got={place!r}", hint)
 
     def __abs__(self) -> Expr:
         """Return `abs()`."""
@@ -168,7 +168,7 @@ class Expr(NumberMethods, TextMethods, MomentMethods, ListMethods, StructMethods
         """Refuse a conversion to a number: the expression has a value per row, not one value."""
         hint = "write .cast(dbsp.INT64) or .cast(dbsp.FLOAT64); .length() of a text, .list_length() of a list"
         with located(user_line()):
-            raise CircuitError(f"an expression is no number by itself: expression={self}", hint)
+            raise CircuitError(f"an expression is not one number, but a value per row: expression={self}", hint)
 
     __int__ = __float__ = __len__ = _no_number
 

@@ -180,7 +180,7 @@ class AcceptsOutput(Protocol):
     def accept(self, epoch: int, step: int, parts: Mapping[str, Batch], dead: Sequence[DeadLetter]) -> None:
         """Write one step's part as `OutputLog.write` does; a part that differs from the stored one counts from now on.
 
-        The next step that is written puts out the difference. Repeating the call does nothing.
+        The next step that is written includes the difference. Repeating the call does nothing.
         """
         ...
 

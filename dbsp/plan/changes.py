@@ -223,7 +223,7 @@ def _refuse_other(old: Signatures, new: Signatures, fresh: frozenset[str], widen
             )
         if name not in old.tables and name not in fresh:
             raise CircuitError(
-                f"a new table already has rows in the input log, and the oldest of them were dropped: table={name}",
+                f"rows arrived in a new table before the circuit had it, and not all of them are kept: table={name}",
                 "give the new table another name",
             )
 

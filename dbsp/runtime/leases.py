@@ -296,9 +296,7 @@ def refuse_other_columns(spec: ViewSpec, wanted: Wanted) -> None:
     asked = dict.fromkeys(wanted.columns or ()) | {each.column: None for each in wanted.ranges}
     equal = {} if wanted.equal is None else {column.name: column.type for column in wanted.equal.schema}
     if not asked.keys() <= types.keys() or any(types.get(name) != type_ for name, type_ in equal.items()):
-        raise UnavailableError(
-            f"the view was edited, and got its new rows while the read began: view={spec.name}", "read it again"
-        )
+        raise UnavailableError(f"the view was edited while the read began: view={spec.name}", "read it again")
 
 
 def rows_among(condition: Batch, columns: Sequence[pa.Array], rows: int) -> np.ndarray[Any, np.dtype[np.bool_]]:

@@ -240,7 +240,7 @@ def _named(work: Work, place: parts.OutputPlace, carried: Carried, error: Mismat
     functions = sorted({label for view in views for label in functions_above(work.plan, view_of(view))})
     return MismatchError(
         f"{error.message} views={', '.join(views)} functions={'; '.join(functions) or 'none'}",
-        "a function that is not deterministic does that; `coordinator accept-output` puts out the difference, and goes on",
+        "a function that is not deterministic does that; `coordinator accept-output` writes the difference, and continues",
     )
 
 

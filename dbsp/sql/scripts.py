@@ -46,7 +46,7 @@ def circuit_of(
             written_at(line, partial(made.take, node))
         if not made.views:
             where = f" at={script.file}" if script.file else ""
-            raise CircuitError(f"a script without a view{where}", "write create materialized view v as select …")
+            raise CircuitError(f"the script has no view{where}", "write create materialized view v as select …")
         with about(statements[-1]):
             return circuit(
                 name,

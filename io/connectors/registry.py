@@ -52,13 +52,15 @@ def check_kind(made: type[Connector], known: Mapping[str, type[Connector]]) -> N
     if made.section not in _CONTRACTS or not issubclass(made, _CONTRACTS[made.section]):
         raise TypeError(f"a connector kind belongs to no section: class={made.__name__} section={made.section}")
     if made.kind in known:
-        raise TypeError(f"two connector kinds of one name: section={made.section} kind={made.kind}")
+        raise TypeError(f"two connector kinds have one name: section={made.section} kind={made.kind}")
     contract, types = _CONTRACTS[made.section], types_of(known)
     for name, hint in _types(made).items():
         if hasattr(contract, name) and name not in options(contract):
             raise TypeError(f"a setting has the name of a part of the contract: {made.section}.{name} kind={made.kind}")
         if types.get(name, hint) != hint:
-            raise TypeError(f"a setting of another type in another kind: {made.section}.{name} kind={made.kind}")
+            raise TypeError(
+                f"a setting has another type in another connector kind: {made.section}.{name} kind={made.kind}"
+            )
 
 
 def open_questions(made: type[Connector]) -> list[str]:

@@ -283,8 +283,8 @@ def test_a_kind_that_contradicts_others_cannot_be_defined() -> None:
 
     check_kind(Answers, OUTPUT_KINDS)
     for made, message in (
-        (Twice, "two connector kinds of one name: section=output kind=files"),
-        (OtherType, "a setting of another type in another kind: output.format kind=answers"),
+        (Twice, "two connector kinds have one name: section=output kind=files"),
+        (OtherType, "a setting has another type in another connector kind: output.format kind=answers"),
         (Question, "a setting has the name of a part of the contract: output.retention kind=answers"),
     ):
         with pytest.raises(TypeError, match=message):

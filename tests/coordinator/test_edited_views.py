@@ -208,7 +208,7 @@ def test_files_get_the_difference_between_the_old_view_and_the_new(tmp_path: Pat
     for step, circuit in enumerate((SMALLER, CIRCUIT, SMALLER), 1):
         config = write(tmp_path, circuit, more=more)
         looked = script("serve", "pipeline.toml", "--check", "--accept-circuit", folder=tmp_path)
-        assert f"step {step} puts out what changes, old rows retracted and new ones inserted: large" in looked.stdout
+        assert f"step {step} writes the changes, old rows retracted and new rows inserted: large" in looked.stdout
         with changed(config) as service:
             assert from_files(config, "large") == content(service, "large")
             assert content(service, "large") == (BOTH if circuit is SMALLER else {(2, "b", 600): 1})

@@ -219,7 +219,7 @@ pipeline = dbsp.circuit("shop", {"per_customer": per_customer, "named": per_cust
     ) as service:
         pushed(service, MORE)
         assert content(service, "per_customer") == EXPECTED["per_customer"]
-    with pytest.raises(CircuitError, match=r"rows came to a new table before it was in the circuit.*table=names"):
+    with pytest.raises(CircuitError, match=r"rows arrived in a new table before the circuit had it.*table=names"):
         changed(write(tmp_path, CIRCUIT + names.replace('"named"', '"named_2"')))
 
 
@@ -383,12 +383,12 @@ per_page = clicks.group_by("page").aggregate(n=count())
 KEPT = CIRCUIT + CLICKS + 'pipeline = dbsp.circuit("shop", {"large": large, "per_page": per_page, "clicks": clicks})\n'
 BOTH = CIRCUIT + CLICKS + 'pipeline = dbsp.circuit("shop", {"large": large, "per_page": per_page})\n'
 REFUSED = {
-    "a table is declared otherwise.*table=orders": (CIRCUIT, CIRCUIT.replace('"amount": dbsp.INT64', '"amount": dbsp.INT32')),
+    "the declaration of a table does not fit.*table=orders": (CIRCUIT, CIRCUIT.replace('"amount": dbsp.INT64', '"amount": dbsp.INT32')),
     "the error policy .*before=dead-letter now=null": (CIRCUIT, CIRCUIT.replace("large})", 'large}, error_policy="null")')),
-    "columns of a table are asked for.*table=orders columns=amount kept=id,customer": (
+    "a new view reads columns of a table.*table=orders columns=amount kept=id,customer": (
         CIRCUIT + 'pipeline = dbsp.circuit("shop", {"n": orders.group_by("customer").aggregate(n=count())})\n', CIRCUIT,
     ),
-    "the past of a table is asked for.*table=clicks views=pages": (
+    "a new view needs all earlier rows of a table.*table=clicks views=pages": (
         BOTH,
         BOTH + 'pages = clicks.select("page").distinct()\n'
         'pipeline = dbsp.circuit("shop", {"large": large, "per_page": per_page, "pages": pages})\n',

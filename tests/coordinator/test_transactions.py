@@ -134,7 +134,7 @@ def test_all_or_nothing(client: httpx.Client) -> None:
     more = {**both, "noise": [{"id": 1, "amount": 2}]}
     bad = {**both, "noise": [{"id": 1, "amount": 2}, {"id": "x"}]}
     for body, headers, status, story in (
-        (more, named, 422, "a part of a transaction was pushed before: tables=paid,got"),
+        (more, named, 422, "a part of this transaction was pushed before: tables=paid,got"),
         (bad, {}, 422, "table=noise row=1 reason=column id: expected int64, found a string"),
         ({"nothing": []}, {}, 404, "no such table"),
         ([{"id": 1}], {}, 422, "not rows of several tables: expected { at character 0"),

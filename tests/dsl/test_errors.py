@@ -108,7 +108,8 @@ MISTAKES = {
         'at=circuit.py:LINE; write Decimal("1.5") for the constant, or price.cast(dbsp.FLOAT64)'
     ),
     't.filter(col("delay") > 3 & col("id") > 4)': (
-        "an expression is not true or false by itself: expression=(delay > (3 & id)) at=circuit.py:LINE; write & for and, "
+        "an expression is not true or false, but a value per row: expression=(delay > (3 & id)) at=circuit.py:LINE; "
+        "write & for and, "
         "| for or, ~ for not, each side in brackets; .between(a, b) for a <= x <= b; .is_in([…]) for in; "
         "dbsp.when for if, dbsp.greatest and dbsp.least for max and min"
     ),
@@ -270,7 +271,8 @@ MISTAKES = {
         'a text is itself here: write dbsp.col("id") for the column'
     ),
     't.with_columns(x=col("name")[0])': (
-        "an expression has no places: expression=name got=0 at=circuit.py:LINE; write .element(1) for the first of a list, "
+        "an expression cannot be indexed by a number: expression=name got=0 at=circuit.py:LINE; "
+        "write .element(1) for the first of a list, "
         '.substr(1, 1) of a text, .json_value("$.a") of JSON'
     ),
     't[col("delay") > 3]': (

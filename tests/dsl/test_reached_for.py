@@ -88,7 +88,7 @@ def test_a_count_that_keeps_what_left_is_found(monkeypatch: pytest.MonkeyPatch) 
         (lambda: T.select(s=col("k").list_sum()), "for lists"),
         (lambda: T.select(s=col("l").list_concat(col("k"))), "lists of one type"),
         (lambda: T.aggregate(s=dbsp.skewness("k")), "skewness is for numbers"),
-        (lambda: dbsp.sql("select hash() as h from t", t=T), "an argument is wanted here"),
+        (lambda: dbsp.sql("select hash() as h from t", t=T), "an argument is missing"),
         (lambda: dbsp.sql("select histogram() as h from t", t=T), "something is missing"),
     ],
 )

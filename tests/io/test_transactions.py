@@ -82,7 +82,7 @@ def test_they_are_examined(tmp_path: Path) -> None:
 def test_a_repeat_is_one_only_as_a_whole(tmp_path: Path) -> None:
     with closing(open_log(tmp_path)) as log:
         log.append_many([incoming("t", 2, number=1)])
-        with pytest.raises(DataError, match="a part of a transaction was pushed before: tables=t"):
+        with pytest.raises(DataError, match="a part of this transaction was pushed before: tables=t"):
             log.append_many([incoming("t", 2, number=1), incoming("other", 1, number=1)], together=True)
         assert log.ends()["other", 0] == 0
         for _ in range(2):

@@ -183,7 +183,7 @@ def test_views_and_tables_come_and_go(settings: KafkaSettings, tmp_path: Path) -
         assert {view: content(service, view) for view in EXPECTED} == EXPECTED
     with changed(shop.with_circuit("\n".join([ORDERS, PER_CUSTOMER, BEST]))) as service:
         assert content(service, "best") == EXPECTED["best"]
-    with pytest.raises(CircuitError, match=r"rows came to a new table before it was in the circuit.*table=names"):
+    with pytest.raises(CircuitError, match=r"rows arrived in a new table before the circuit had it.*table=names"):
         changed(shop.with_circuit(AFTER.replace("view named", "view named_2")))
 
 

@@ -78,7 +78,7 @@ def test_a_view_is_edited_where_hosts_share_no_disk(broker: Broker, tmp_path: Pa
             assert databases(tmp_path) == {HOSTS[0]: ["0000"], HOSTS[1]: ["0001"]}
             (shop.folder / "circuit.py").write_text(CHANGED)
             said = said_by_the_check(shop)
-            assert "puts out what changes, old rows retracted and new ones inserted: per_customer" in said
+            assert "writes the changes, old rows retracted and new rows inserted: per_customer" in said
             assert "views added: sizes" in said
             if point:
                 die_at(shop, point)

@@ -32,7 +32,7 @@ def test_a_wrong_query_is_told(query: str, message: str) -> None:
 @pytest.mark.parametrize(
     ("script", "message"),
     [
-        ("create table t (a bigint);", "a script without a view"),
+        ("create table t (a bigint);", "the script has no view"),
         ("create table t (a bigint, primary key (b)); create view v as select a from t", 'no such column: column="b"'),
         ("create table t (a bigint primary key, b bigint primary key)", "a table has one primary key"),
         ("create table t (a bigint primary key, b bigint, primary key (b))", "a table has one primary key"),

@@ -94,7 +94,7 @@ RULES = (
         lambda call, ours, _: _called(call, "median", "quantile_cont") and ours == "DOUBLE",
     ),
     Rule(
-        "an operator with the constant null: what it is with another operand",
+        "an operator with the constant null: the type that it has with another operand",
         lambda call, _, theirs: "null" in call.split() or theirs == '"NULL"',
     ),
     Rule(
@@ -102,7 +102,7 @@ RULES = (
         lambda call, *_: _called(call, "nullif(1"),
     ),
     Rule(
-        "lists of whole numbers: of the type that their bounds have; `[1, 2]` is a `bigint[]`",
+        "lists of whole numbers: the type of their bounds; `[1, 2]` is a `bigint[]`",
         lambda call, ours, _: _called(call, "generate_series") or call.startswith("["),
     ),
 )

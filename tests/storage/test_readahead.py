@@ -143,7 +143,7 @@ def test_a_value_whose_page_is_another_is_refused(
 ) -> None:
     environment, ref = stored
     monkeypatch.setattr("dbsp.storage.tables._OVERFLOW", 0x02)
-    with environment.reading() as txn, pytest.raises(InternalError, match="does not lie where its key says"):
+    with environment.reading() as txn, pytest.raises(InternalError, match="is not at the page that its key names"):
         txn.lying("chunks", ref.id.to_bytes(8, "big"))
 
 

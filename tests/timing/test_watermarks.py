@@ -237,7 +237,9 @@ def test_late_rows_stop_nothing_and_replay_alike() -> None:
 def test_final_without_a_watermark_says_what_to_write() -> None:
     bare = dbsp.table("u", {"at": dbsp.TIMESTAMP})
     counts = bare.tumble("at", dbsp.seconds(SIZE)).group_by("window_end").aggregate(emit="final", n=dbsp.count())
-    with pytest.raises(dbsp.CircuitError, match=r"nothing says when a row is final.*test_watermarks.py.*watermark="):
+    with pytest.raises(
+        dbsp.CircuitError, match=r"no watermark says when a row is final.*test_watermarks.py.*watermark="
+    ):
         dbsp.open(dbsp.circuit("c", {"v": counts}))
 
 

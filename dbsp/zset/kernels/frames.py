@@ -124,10 +124,10 @@ def _nth_rank(tree, wanted):  # type: ignore[no-untyped-def]
 
 @kernel(types.void(_I64, types.int64, _I64, _I64, _I64, _I64_OUT, _I64_OUT))
 def slide_nth(ranks, values, starts, ends, wanted, lower, upper):  # type: ignore[no-untyped-def]
-    """Write the rank at the wanted place, from 0, of each frame [start, end), and the next one, or the same at the end.
+    """Write the rank with number `wanted`, from 0, in the order of each frame [start, end) of `ranks` to `lower`.
 
-    Ranks are distinct and below `values`; negative ones are no values. Both results are -1 if the frame has too few
-    ranks.
+    The rank after it is written to `upper`, or the same one if it is the frame's last. Ranks are distinct and below
+    `values`; rows with a negative rank have no value. Both results are -1 if the frame has too few ranks.
     """
     tree = np.zeros(values + 1, np.int64)
     low, high, held = np.int64(0), np.int64(0), np.int64(0)
