@@ -383,7 +383,9 @@ per_page = clicks.group_by("page").aggregate(n=count())
 KEPT = CIRCUIT + CLICKS + 'pipeline = dbsp.circuit("shop", {"large": large, "per_page": per_page, "clicks": clicks})\n'
 BOTH = CIRCUIT + CLICKS + 'pipeline = dbsp.circuit("shop", {"large": large, "per_page": per_page})\n'
 REFUSED = {
-    "the declaration of a table does not fit.*table=orders": (CIRCUIT, CIRCUIT.replace('"amount": dbsp.INT64', '"amount": dbsp.INT32')),
+    "the declaration of a table does not fit.*table=orders": (
+        CIRCUIT, CIRCUIT.replace('"amount": dbsp.INT64', '"amount": dbsp.INT32'),
+    ),
     "the error policy .*before=dead-letter now=null": (CIRCUIT, CIRCUIT.replace("large})", 'large}, error_policy="null")')),
     "a new view reads columns of a table.*table=orders columns=amount kept=id,customer": (
         CIRCUIT + 'pipeline = dbsp.circuit("shop", {"n": orders.group_by("customer").aggregate(n=count())})\n', CIRCUIT,
