@@ -150,7 +150,7 @@ def test_a_value_whose_page_is_another_is_refused(
 def test_who_writes_finds_no_value_where_it_lies(stored: tuple[DatabaseEnvironment, ChunkRef]) -> None:
     """The pages on the way to it may be copies outside the map."""
     environment, ref = stored
-    with pytest.raises(InternalError, match="only by who reads"):
+    with pytest.raises(InternalError, match="only a read transaction"):
         environment.write(lambda txn: txn.lying("chunks", ref.id.to_bytes(8, "big")))
 
 
