@@ -21,11 +21,12 @@ from numpy.typing import NDArray
 from dbsp.algebra.table import Table
 from dbsp.errors import DataError
 from dbsp.io import forms
-from dbsp.io.pushed import BadRow, Push, loose_batch
+from dbsp.io.pushed import BadRow, Push
 from dbsp.stored.format_numbers import check_name
 from dbsp.stored.levels import HEADERS_SINCE, NEWEST
 from dbsp.zset.arrays import join
 from dbsp.zset.batch import concat
+from dbsp.zset.loose import loose_batch
 from dbsp.zset.schema import Schema
 
 CHUNK_BYTES_MAX = 8 << 20

@@ -10,7 +10,8 @@ The coordinator's process appends; worker processes on the same host read at the
 - A number that the producer passed over is refused later, and never taken for a repeat (`dbsp.io.producer_numbers`).
 
 **State** rows until they are trimmed. Per table and producer: for ever, which sequence numbers were taken; until its
-rows are trimmed, the position of each push. Per replayed dead letter: a note, for ever. Source: docs/concepts/logs.md.
+rows are trimmed, the position of each push. Per replayed dead letter: a note, until the letter was dropped. Source:
+docs/concepts/logs.md.
 """
 
 from __future__ import annotations
@@ -237,6 +238,16 @@ class EmbeddedInputLog(LocalInputLog):
     def replayed(self, table: str, places: Sequence[LetterPlace]) -> list[Position | None]:
         """Return, for each dead letter of a table, the position to which it was replayed; see `dbsp.io.replayed`."""
         return self._replayed.known(table, places)
+
+    def forget_replayed(self, below: Mapping[Place, int]) -> None:
+        """Drop the notes of trimmed letters below these offsets; see `dbsp.io.replayed`."""
+
+        def action(txn: Any) -> None:
+            for place, to in below.items():
+                self._replayed.forget(txn, place, min(to, self._spans.get(txn, *place).floor))
+
+        if self._env.has(replays.PART):
+            self._env.write(action)
 
     def partition_of(self, table: str, producer: str) -> int | None:
         """Return the partition of this producer's newest push to the table.

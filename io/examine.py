@@ -325,7 +325,10 @@ def examine_letters(directory: Path) -> Examined:
     seen = Examined(file=directory / "letters" / "data.mdb", remedy=letter_log.REMEDY)
     where = f"file={seen.file}"
     rows: dict[int, int] = {}
-    with seen.guarded(also=BROKEN_FILE), reading(directory / "letters", letter_log.FORM, letter_log.PARTS) as log:
+    with (
+        seen.guarded(also=BROKEN_FILE),
+        reading(directory / "letters", letter_log.FORM, letter_log.PARTS, (letter_log.REPLAYS,)) as log,
+    ):
         if (kept := log.get("meta", letter_log.KEPT_FROM)) is not None:
             letter_log.kept_from_of(kept, where)
         for key, value in log.items("letters"):
@@ -338,6 +341,10 @@ def examine_letters(directory: Path) -> Examined:
                 if (found := rows.pop(step, 0)) != about.rows:
                     seen.found(f"dead letters are missing: step={step} noted={about.rows} found={found}")
                 seen.count("dead letters", about.rows)
+        for key, value in log.items(letter_log.REPLAYS):
+            with seen.guarded(f"replay {key.hex()}", also=BROKEN_FILE):
+                letter_log.replay_step(key, value, where)
+                seen.count("replayed letters")
         for step in rows:
             seen.found(f"dead letters of a step that is not noted: step={step}")
     return seen

@@ -9,8 +9,11 @@ Invariants:
   therefore stores its letters once (5).
 - The letters of a step are durable before the step counts as finished, so no checkpoint is above letters that are missing.
 - No letters are above the newest logged step: `drop_from` removes them when the pipeline returns to a backup.
+- The log notes which letters a step has replayed, in the same transaction as the letters of that step. A step that runs
+  again notes them again, so the notes follow from the step log (design record 0066). A note is dropped with its letter.
 
-The file is created with the first letter. **State** at most `LetterLimits`. Source: design record 0043.
+The file is created with the first letter. **State** at most `LetterLimits`, and a note for each of these letters. Source:
+design records 0043 and 0066.
 """
 
 from __future__ import annotations
@@ -20,7 +23,7 @@ import struct
 import threading
 import zlib
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -32,15 +35,20 @@ from dbsp.io import forms
 from dbsp.io.environment import LogEnvironment, open_environment, release_environment
 from dbsp.io.output_part import DEAD_LETTER_SCHEMA, dead_letter_batch, encode_part
 from dbsp.logs import DeadLetter
+from dbsp.logs.replays import LetterPosition
 from dbsp.stored.checksums import CRC_BYTES, sealed, unsealed
 from dbsp.zset.arrow_stream import arrow_stream
 from dbsp.zset.schema import STRING, Column, Schema
 
 FORM = forms.LETTER_LOG
 PARTS = ("letters", "steps")
+REPLAYS = "replays"
+"""The part with the notes of replayed letters, which the first replay creates."""
 SCHEMA = Schema((*DEAD_LETTER_SCHEMA, Column("header", STRING, nullable=False)))
 """The columns of stored letters: those of the output, and the header of a row of CSV; older letters have none."""
 KEPT_FROM = b"kept from"
+READ_AGAIN = b"read again"
+"""The key of the steps in which changed circuits have read the past of tables again, by table."""
 NODES = b"nodes"
 """The key of a map from node names to signatures, as of the circuit whose node names the letters have."""
 FORMER = " (of a former circuit)"
@@ -84,11 +92,14 @@ class LetterLog:
         self._changes = 0
         self._nodes: dict[str, str] = {}
         self._nodes_stored: dict[str, str] | None = None
+        self._replays: dict[LetterPosition, int] = {}
+        self._replaying: frozenset[int] = frozenset()
+        self._read_again: dict[str, int] = {}
         if self._path.exists():
             self._open()
 
     def _open(self) -> LogEnvironment:
-        env = open_environment(self._path, form=FORM, names=PARTS, create=True)
+        env = open_environment(self._path, form=FORM, names=PARTS, later=(REPLAYS,), create=True)
         with env.read() as txn:
             for key, value in txn.cursor(db=env.db("steps")):
                 self._steps[_STEP.unpack(key)[0]] = about_step(key, value, env.where)
@@ -98,6 +109,13 @@ class LetterLog:
             self._nodes_stored = (
                 None if nodes is None else json.loads(unsealed(NODES, nodes, len(nodes) - CRC_BYTES, env.where))
             )
+            again = txn.get(READ_AGAIN, db=env.db("meta"))
+            if again is not None:
+                self._read_again = json.loads(unsealed(READ_AGAIN, again, len(again) - CRC_BYTES, env.where))
+            if env.has(REPLAYS):
+                for key, value in txn.cursor(db=env.db(REPLAYS)):
+                    self._replays[_PLACE.unpack(key)] = replay_step(key, value, env.where)
+                self._replaying = frozenset(self._replays.values())
         self._env = env
         return env
 
@@ -113,26 +131,50 @@ class LetterLog:
         with self._lock:
             return self._kept_from
 
+    def first_offsets(self) -> dict[tuple[str, int], int]:
+        """Return the smallest offset of a kept letter for each table and partition that has one."""
+        found: dict[tuple[str, int], int] = {}
+        for _, table in self.read():
+            lowest = table.group_by(["origin", "partition"]).aggregate([("offset", "min")])
+            for row in lowest.to_pylist():
+                place = (row["origin"], row["partition"])
+                found[place] = min(row["offset_min"], found.get(place, row["offset_min"]))
+        return {place: offset for place, offset in found.items() if place[1] >= 0}
+
     @property
     def changes(self) -> int:
         """Return how often the content has changed since the log was opened."""
         with self._lock:
             return self._changes
 
-    def keep(self, step: int, clock_us: int, letters: Sequence[DeadLetter], left_out: int = 0) -> None:
-        """Store the letters of a step, summed over its workers; drop the oldest steps beyond the limits.
+    def keep(
+        self,
+        step: int,
+        clock_us: int,
+        letters: Sequence[DeadLetter],
+        left_out: int = 0,
+        replayed: Sequence[LetterPosition] = (),
+    ) -> None:
+        """Store the letters of a step, summed over its workers, and note the letters that it has `replayed`.
+
+        The oldest steps beyond the limits are dropped.
 
         **Cost** nothing for a step without letters, unless it had some before.
         """
         added = _summed(letters)
         with self._lock:
-            if not (added or left_out or step in self._steps or self._is_old(clock_us)):
+            notes = {each: step for each in replayed if each[0] in self._steps}
+            known = step in self._steps or step in self._replaying
+            if not (added or left_out or notes or known or self._is_old(clock_us)):
                 return
+            if notes:
+                (self._env or self._open()).add(REPLAYS)
             kept, left_out = added[: self._limits.rows_max], left_out + max(0, len(added) - self._limits.rows_max)
             pieces = list(encode_part(dead_letter_batch(kept, SCHEMA))) if kept else []
             about = LettersOfStep(clock_us=clock_us, rows=len(kept), bytes=sum(map(len, pieces)), left_out=left_out)
             others = {number: each for number, each in self._steps.items() if number != step}
-            self._replace({**others, step: about} if kept or left_out else others, {step: pieces}, clock_us)
+            found = {at: number for at, number in self._replays.items() if at[0] != step and number != step} | notes
+            self._replace({**others, step: about} if kept or left_out else others, {step: pieces}, clock_us, found)
 
     def adopt(self, nodes: Mapping[str, str], drops: Callable[[str], bool]) -> None:
         """Rename the letters' nodes after a change of the circuit; `nodes` maps the present names to signatures.
@@ -153,25 +195,56 @@ class LetterLog:
                     found = [decode_letters(value, step, self._env.where) for _, value in _pieces(txn, self._env, step)]
                     if any(moved.intersection(table.column("origin").to_pylist()) for table in found):
                         pieces[step] = [arrow_stream(_adopted(table, names, drops)) for table in found]
-            self._replace(self._steps, pieces, None)
+            self._replace(self._steps, pieces, None, self._replays)
 
     def drop_from(self, step: int) -> None:
         """Drop the letters of `step` and of later steps, which the pipeline has not run yet."""
         with self._lock:
             later = {number: list[bytes]() for number in self._steps if number >= step}
-            if later:
-                self._replace({number: each for number, each in self._steps.items() if number < step}, later, None)
+            notes = {at: number for at, number in self._replays.items() if number < step and at[0] < step}
+            self._put_read_again({table: number for table, number in self._read_again.items() if number < step})
+            if later or len(notes) < len(self._replays):
+                kept = {number: each for number, each in self._steps.items() if number < step}
+                self._replace(kept, later, None, notes)
+
+    def replayed(self, letters: Sequence[LetterPosition]) -> list[int | None]:
+        """Return the step that has replayed each letter; None for a letter that no step of the log has replayed."""
+        with self._lock:
+            return [self._replays.get(each) for each in letters]
+
+    def note_read_again(self, tables: Iterable[str], step: int) -> None:
+        """Note that a changed circuit has read the past of these tables again in a step; do nothing without letters."""
+        with self._lock:
+            self._put_read_again({**self._read_again, **dict.fromkeys(tables, step)})
+
+    def _put_read_again(self, found: dict[str, int]) -> None:
+        if self._env is not None and found != self._read_again:
+            env, value = self._env, json.dumps(found).encode()
+            env.write(lambda txn: txn.put(READ_AGAIN, sealed(READ_AGAIN, value), db=env.db("meta")))
+            self._read_again = found
+
+    def read_again(self, table: str) -> int:
+        """Return the newest step in which a changed circuit has read the past of a table again; -1 if there is none."""
+        with self._lock:
+            return self._read_again.get(table, -1)
 
     def _is_old(self, clock_us: int) -> bool:
         """Return whether the oldest step is beyond the time limit."""
         oldest = min(self._steps, default=None)
         return oldest is not None and self._steps[oldest].clock_us < clock_us - self._limits.days_max * A_DAY_US
 
-    def _replace(self, wanted: dict[int, LettersOfStep], pieces: dict[int, list[bytes]], clock_us: int | None) -> None:
-        """Write `pieces` under their steps, and drop steps beyond the limits, in one transaction."""
+    def _replace(
+        self,
+        wanted: dict[int, LettersOfStep],
+        pieces: dict[int, list[bytes]],
+        clock_us: int | None,
+        notes: dict[LetterPosition, int],
+    ) -> None:
+        """Write `pieces` under their steps and the notes of replays, and drop steps beyond the limits, in one transaction."""
         dropped = self._beyond(wanted, clock_us)
         kept = {number: each for number, each in wanted.items() if number not in dropped}
         kept_from = max([self._kept_from, *(number + 1 for number in dropped)])
+        notes = {at: number for at, number in notes.items() if at[0] not in dropped}
         env = self._env or self._open()
 
         def action(txn: Any) -> None:
@@ -179,6 +252,11 @@ class LetterLog:
                 _delete(txn, env, step)
             for step in pieces.keys() & kept.keys():
                 _put(txn, env, step, kept[step], pieces[step])
+            for at in self._replays.keys() - notes.keys():
+                txn.delete(_PLACE.pack(*at), db=env.db(REPLAYS))
+            for at, number in notes.items() - self._replays.items():
+                key = _PLACE.pack(*at)
+                txn.put(key, sealed(key, _STEP.pack(number)), db=env.db(REPLAYS))
             if kept_from > self._kept_from:
                 txn.put(KEPT_FROM, sealed(KEPT_FROM, _STEP.pack(kept_from)), db=env.db("meta"))
             if self._nodes_stored != self._nodes:
@@ -186,7 +264,8 @@ class LetterLog:
 
         env.write(action)
         self._nodes_stored = self._nodes
-        self._steps, self._kept_from, self._changes = kept, kept_from, self._changes + 1
+        self._steps, self._kept_from, self._changes, self._replays = kept, kept_from, self._changes + 1, notes
+        self._replaying = frozenset(notes.values())
 
     def _beyond(self, steps: dict[int, LettersOfStep], clock_us: int | None) -> set[int]:
         """Return the oldest steps that the limits do not allow; the newest step with letters is one of them only by its age."""
@@ -221,7 +300,7 @@ class LetterLog:
             if self._env is not None:
                 release_environment(self._env)
                 self._env = None
-                self._steps = {}
+                self._steps, self._replays = {}, {}
 
 
 def _summed(letters: Sequence[DeadLetter]) -> list[DeadLetter]:
@@ -292,6 +371,11 @@ def about_step(key: bytes, value: bytes, where: str) -> LettersOfStep:
     """Decode the sizes of a step's letters; raise a `DataError` with `where` if they are damaged."""
     clock_us, rows, size, left_out = _ABOUT.unpack(unsealed(key, value, _ABOUT.size, f"{where} part=steps"))
     return LettersOfStep(clock_us=clock_us, rows=rows, bytes=size, left_out=left_out)
+
+
+def replay_step(key: bytes, value: bytes, where: str) -> int:
+    """Decode the step that has replayed a letter; raise a `DataError` with `where` if the note is damaged."""
+    return int(_STEP.unpack(unsealed(key, value, _STEP.size, f"{where} part={REPLAYS}"))[0])
 
 
 def decode_letters(value: bytes, step: int, where: str) -> pa.Table:

@@ -6,9 +6,9 @@ not. So a bad row has a position of its own and is the same at every replay.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Protocol, runtime_checkable
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,7 +16,6 @@ from numpy.typing import NDArray
 from dbsp.errors import CapacityError, DataError, InternalError
 from dbsp.logs import Range
 from dbsp.zset.batch import Batch
-from dbsp.zset.schema import Column, Schema
 
 PAYLOAD_CHARS_MAX = 10_000
 """The most characters of a bad row in its dead letter: the row may be a whole file, and a column of texts holds 2 GiB."""
@@ -53,12 +52,6 @@ class PushBounds:
             )
         if rows is not None and 2 * len(bad) > rows:
             raise DataError(f"most rows of the push are bad: bad={len(bad)} rows={rows}; {shown}", hint)
-
-
-def loose_batch(schema: Schema, columns: Sequence[Any]) -> Batch:
-    """Return a loose batch of weights 1 that may hold nulls where the schema forbids them, for deletes by key."""
-    relaxed = Batch.of(Schema(tuple(Column(column.name, column.type) for column in schema)), columns)
-    return Batch(schema=schema, columns=relaxed.held, weights=relaxed.weights)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -148,6 +141,15 @@ class Position:
     def range(self) -> Range:
         """Return the range of the push's rows."""
         return Range(table=self.table, partition=self.partition, first=self.first, last=self.last)
+
+
+@runtime_checkable
+class NotesReplays(Protocol):
+    """An input log that notes which dead letters were replayed by a push."""
+
+    def forget_replayed(self, below: Mapping[tuple[str, int], int]) -> None:
+        """Drop the notes of trimmed letters below these offsets, by table and partition."""
+        ...
 
 
 class InputWriter(Protocol):

@@ -3,7 +3,8 @@
 One transaction writes the rows of a replay and the note that they were replayed. So a replay that is repeated, after a crash
 too, adds nothing. The notes are in a part of the input log's file that the first replay creates.
 
-**State** one small record per replayed letter, for ever. Source: design record 0043.
+**State** one small record per replayed letter, until a checkpoint after the letter was dropped. Source: design records 0043 and
+0066.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from typing import Any
 
 from dbsp.io.environment import LogEnvironment
 from dbsp.io.pushed import Position
-from dbsp.io.spans import record_key
+from dbsp.io.spans import Place, record_key
 from dbsp.stored.checksums import sealed, unsealed
 
 PART = "replayed"
@@ -48,6 +49,14 @@ class Replayed:
         key = record_key(table, *place)
         value = txn.get(key, db=self._env.db(PART))
         return None if value is None else replayed_to(table, key, value, self._env.where)
+
+    def forget(self, txn: Any, place: Place, below: int) -> None:
+        """Drop the notes of a partition's letters below an offset."""
+        cursor = txn.cursor(db=self._env.db(PART))
+        end = record_key(*place, below)
+        found = cursor.set_range(record_key(*place, 0))
+        while found and cursor.key() < end:
+            found = cursor.delete()
 
     def known(self, table: str, places: Sequence[LetterPlace]) -> list[Position | None]:
         """Return, for each letter of a table, the position to which it was replayed."""

@@ -20,6 +20,7 @@ import signal
 import sys
 import tempfile
 from collections.abc import Mapping, Sequence
+from itertools import chain
 from typing import Any, BinaryIO
 
 import pyarrow as pa
@@ -33,6 +34,7 @@ from dbsp.coordinator.settings.config import Config
 from dbsp.coordinator.worker_resources import ConfiguredResources
 from dbsp.errors import DbspError, InternalError
 from dbsp.logs import DeadLetter
+from dbsp.logs.replays import replayed_changes
 from dbsp.operators.failures import payload_of
 from dbsp.plan.plan import Plan
 from dbsp.runtime.inprocess import InProcessRuntime
@@ -188,13 +190,13 @@ def _tried(config: Config, plan: Plan, trial: Trial) -> None:
 
 def _show(config: Config, plan: Plan, trial: Trial, shown: BinaryIO) -> None:
     """Write the content of the rows of the step's ranges; reading them may end this process, too."""
-    log, rows = resources_of(config, plan).input_log(), []
-    for range_ in trial.record.ranges:
-        for change in log.read(range_, trial.record.step):
-            columns = [change.batch.column(name).to_pylist() for name in change.batch.schema.names]
-            for offset, values in zip(change.offsets.tolist(), zip(*columns, strict=True), strict=True):
-                payload = payload_of(dict(zip(change.batch.schema.names, values, strict=True)))
-                rows.append([change.table, change.partition, offset, payload[:PAYLOAD_CHARS_MAX]])
+    log, rows, record = resources_of(config, plan).input_log(), [], trial.record
+    read = chain.from_iterable(log.read(range_, record.step) for range_ in record.ranges)
+    for change in chain(read, replayed_changes(record.commands, {table.name: table for table in plan.tables})):
+        columns = [change.batch.column(name).to_pylist() for name in change.batch.schema.names]
+        for offset, values in zip(change.offsets.tolist(), zip(*columns, strict=True), strict=True):
+            payload = payload_of(dict(zip(change.batch.schema.names, values, strict=True)))
+            rows.append([change.table, change.partition, offset, payload[:PAYLOAD_CHARS_MAX]])
     shown.write(json.dumps(rows).encode())
     shown.flush()
 

@@ -20,7 +20,8 @@ from dbsp.coordinator.exits import error_of
 from dbsp.coordinator.running.attempts import Trial
 from dbsp.coordinator.settings.config import Config
 from dbsp.errors import DataError, UnavailableError
-from dbsp.logs import Range
+from dbsp.logs import Range, StepRecord
+from dbsp.logs.replays import replayed_places
 from dbsp.logs.step_commands import DEADLY, DroppedRow, drop_command
 
 COMMAND = [sys.executable, "-P", "-m", "dbsp.coordinator.checks.trial_child"]
@@ -61,18 +62,17 @@ class ProcessTrials:
         places = [
             (each.table, each.partition, at) for each in trial.record.ranges for at in range(each.first, each.last)
         ]
-        commands = trial.record.commands
+        replayed = replayed_places(trial.record.commands)
 
         def dies(kept: Sequence[Place]) -> bool:
-            record = replace(trial.record, ranges=ranges_of(kept), commands=commands)
-            return self.death(replace(trial, record=record)) is not None
+            return self.death(replace(trial, record=reduced(trial.record, kept))) is not None
 
         if dies([]):
             raise DataError(
                 f"the step crashes its process even without rows: step={trial.record.step} death={death}",
                 "the circuit or a library crashes by itself: see the core file or the log of the system, fix it, start again",
             )
-        found = killers(places, [], dies)
+        found = killers([*places, *replayed], [], dies)
         contents = self._contents(trial, found)
         return tuple(
             DroppedRow(
@@ -83,7 +83,7 @@ class ProcessTrials:
 
     def _contents(self, trial: Trial, places: Sequence[Place]) -> dict[Place, str]:
         """Read rows in a process of its own, all together, or one by one where that dies."""
-        record = replace(trial.record, ranges=ranges_of(places))
+        record = reduced(trial.record, places)
         found = self._asked("show", replace(trial, record=record))
         if found["death"] is not None and len(places) > 1:
             return {place: text for each in places for place, text in self._contents(trial, [each]).items()}
@@ -165,6 +165,23 @@ def killers(places: Sequence[Place], kept: Sequence[Place], dies: Callable[[Sequ
         raise DataError(f"too many rows crash the step: rows_max={ROWS_MAX}", "fix what crashes, start again")
     alive = [place for place in places[:half] if place not in set(first)]
     return first + killers(places[half:], [*kept, *alive], dies)
+
+
+def reduced(record: StepRecord, kept: Sequence[Place]) -> StepRecord:
+    """Return the record with the rows of these places alone: shorter ranges, and replayed rows dropped.
+
+    >>> record = StepRecord(
+    ...     epoch=1, step=7, layout_version=0, ranges=(), clock_us=0, engine="",
+    ...     commands=('replay {"table":"t","letters":[[3,0,0,5,1],[3,1,0,9,1]],"rows":""}',),
+    ... )
+    >>> reduced(record, [("t", 0, 9)]).commands[1:]
+    ('drop {"reason": "", "rows": [["t", 0, 5, ""]]}',)
+    """
+    replayed = replayed_places(record.commands)
+    left = set(replayed).difference(kept)
+    dropped = [DroppedRow(table=each[0], partition=each[1], offset=each[2], payload="") for each in sorted(left)]
+    commands = (*record.commands, drop_command(dropped, "")) if dropped else record.commands
+    return replace(record, ranges=ranges_of([each for each in kept if each not in set(replayed)]), commands=commands)
 
 
 def ranges_of(places: Sequence[Place]) -> tuple[Range, ...]:

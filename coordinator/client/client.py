@@ -303,8 +303,9 @@ class Client:
         """Yield the rows that could not be used, in order: `position`, `code`, `table_name`, `reason`, `text` ….
 
         `wanted` chooses letters: `table`, `code`, `reason` (a part of it), `first` and `last` (steps, or positions: "7-2").
-        A letter without an offset says why in `unplaced`; `replayed` is where its row was pushed again. `client.query` reads
-        them as the relation `dead_letters`, and `client.changes("dead_letters", follow=True)` follows them.
+        A letter without an offset says why in `unplaced`. `replayed` is where its row was pushed again, or the `step` that took
+        it. `client.query` reads letters as the relation `dead_letters`, and `client.changes("dead_letters", follow=True)`
+        follows them.
         """
         cursor: dict[str, Any] = {}
         while True:
@@ -317,10 +318,11 @@ class Client:
     def replay_dead_letters(
         self, *, dry_run: bool = False, wait_s: float | None = None, **wanted: Any
     ) -> dict[str, Any]:
-        """Push the rows of dead letters again, each letter at most once; return the counts of pushed and refused rows.
+        """Use the rows of dead letters as new input, each letter at most once; return the counts of used and refused rows.
 
-        `wanted` chooses letters as for `dead_letters`. With `dry_run` nothing is pushed; `wait_s` is as for `push`.
-        **Errors** `ConfigError` where rows cannot be pushed to the tables.
+        Rows that were pushed are pushed again, at `positions`; those of topics and files are taken by `steps` of their own.
+        `wanted` chooses letters as for `dead_letters`. With `dry_run` nothing is done; `wait_s` is as for `push`.
+        **Errors** `UnavailableError` while no step can run.
         """
         body = {**wanted, "dry_run": dry_run}
         return self._dict("POST", "/v1/dead-letters/replay", json=body, params=_waiting(wait_s))

@@ -117,9 +117,9 @@ def _write(letters: Iterable[dict[str, Any]], form: str, output: TextIO) -> int:
 
 
 def _values(letter: dict[str, Any]) -> list[Any]:
-    """Return the columns of a letter; where it was replayed as "partition:offset"."""
+    """Return the columns of a letter; where it was replayed as "partition:offset", or as "step 7"."""
     replayed = letter["replayed"]
-    place = None if replayed is None else f"{replayed['partition']}:{replayed['offset']}"
+    place = None if replayed is None else _replayed(replayed, "{partition}:{offset}", "step {step}")
     return [place if name == "replayed" else letter[name] for name in COLUMNS]
 
 
@@ -167,9 +167,9 @@ def _show_change(context: CommandContext, change: dict[str, Any]) -> None:
 )  # fmt: skip
 @click.pass_obj
 def replay(context: CommandContext, /, dry_run: bool, wait_s: float | None, **wanted: Any) -> None:
-    """Push the rows of letters again, each letter at most once, after the table or the settings were fixed.
+    """Use the rows of letters as new input, each letter at most once, after the table or the settings were fixed.
 
-    A row that still cannot be read is named and not pushed, and its letter stays. Letters that cannot be replayed are counted
+    A row that still cannot be read is named and not used, and its letter stays. Letters that cannot be replayed are counted
     by the reason.
     """
     found = context.client.replay_dead_letters(**_given(wanted), dry_run=dry_run, wait_s=wait_s)
@@ -185,6 +185,7 @@ def _replay_lines(found: dict[str, Any]) -> list[str]:
         f"  {place['table']} partition {place['partition']}, offsets {place['first']} to {place['last'] - 1}"
         for place in found["positions"]
     ]
+    lines += [f"  in step {step}" for step in found["steps"]]
     if found["failed_again"]:
         lines.append(f"{found['failed_again']:,} still cannot be read; nothing is pushed, and their letters stay:")
         lines += [f"  {each['position']}: {each['reason']}" for each in found["again"]]
@@ -192,7 +193,7 @@ def _replay_lines(found: dict[str, Any]) -> list[str]:
         lines.append(f"{found['replayed_before']:,} were replayed before")
     for reason, count in found["not_replayable"].items():
         lines.append(f"{count:,} cannot be replayed: {reason}")
-    if "processed" in found and found["positions"]:
+    if "processed" in found and (found["positions"] or found["steps"]):
         lines.append(
             "processed: the views have them" if found["processed"] else f"not processed yet: {found['waiting']}"
         )
@@ -211,11 +212,16 @@ def _lines(letter: dict[str, Any]) -> list[str]:
         place += f" at {letter['node']}"
     times = f" ({letter['count']} times)" if letter["count"] > 1 else ""
     replayed = letter["replayed"]
-    done = "" if replayed is None else f" (replayed: offset {replayed['offset']})"
+    done = "" if replayed is None else _replayed(replayed, " (replayed: offset {offset})", " (replayed in step {step})")
     deleted = " (a delete)" if letter["is_delete"] else ""
     unplaced = f"; no offset: {letter['unplaced']}" if letter["unplaced"] else ""
     head = f"{letter['position']}  {letter['code']}  {place}: {letter['reason']}{times}{deleted}{done}{unplaced}"
     return [head, f"    {_short(letter['text'])}"]
+
+
+def _replayed(found: dict[str, int], pushed: str, taken: str) -> str:
+    """Return where a letter was replayed, in the form for rows that were pushed, or for those that a step took."""
+    return (taken if "step" in found else pushed).format_map(found)
 
 
 def _place(letter: dict[str, Any]) -> str:

@@ -16,7 +16,7 @@ from dbsp.coordinator.http.lanes import Lanes
 from dbsp.coordinator.http.pushes import PUSHED, Patience, answered, position_json
 from dbsp.coordinator.http.waiting import Waiters
 from dbsp.coordinator.running.letters import Letter
-from dbsp.coordinator.serving.answers import LetterPage, LetterReplay
+from dbsp.coordinator.serving.answers import LetterPage, LetterReplay, ReplayedIn
 from dbsp.coordinator.serving.letter_codes import COLUMNS, Code
 from dbsp.coordinator.serving.letters import DeadLetters, LetterFilter
 from dbsp.io.pushed import Position
@@ -60,9 +60,9 @@ def add_letters(app: FastAPI, service: DeadLetters, lanes: Lanes, waiters: Waite
         """Return the letters of finished steps in the order of `position`, or the `newest` first.
 
         Pass `next` as `cursor` to go on. `code` says what kind of letter it is. A letter without an offset says why in
-        `unplaced`. `replayed` is where its row was pushed again. `replayed=false` leaves such letters out, and
-        `replayed=true` the others; `hidden` counts what was left out. `reason` is a part of the letter's reason. Follow
-        letters at `/v1/views/dead_letters/changes`.
+        `unplaced`. `replayed` is where its row was pushed again, or the step that took it. `replayed=false` leaves such
+        letters out, and `replayed=true` the others; `hidden` counts what was left out. `reason` is a part of the letter's
+        reason. Follow letters at `/v1/views/dead_letters/changes`.
         """
         wanted = LetterFilter(table=table, code=code, reason=reason, first=first, last=last)
         page = await lanes.reads.run(
@@ -72,15 +72,16 @@ def add_letters(app: FastAPI, service: DeadLetters, lanes: Lanes, waiters: Waite
 
     @app.post(
         "/v1/dead-letters/replay",
-        summary="Push the rows of dead letters again, each letter at most once",
+        summary="Use the rows of dead letters as new input, each letter at most once",
         responses=PUSHED,
     )
     async def replay(
         request: Request, body: ReplayBody | None = None, wait: bool = False, timeout_s: Patience = 60.0
     ) -> JSONResponse:
-        """Read the text of each letter as the table's rows are read now, and push its row as new input.
+        """Read the row of each letter as the table's rows are read now, and use it as new input.
 
-        `failed_again` rows still cannot be read. They are not pushed, and their letters stay; `again` has the reasons.
+        Rows that were pushed are pushed again, at `positions`. Those of topics and files are taken by steps of their own,
+        `steps`. `failed_again` rows still cannot be read. They are not used, and their letters stay; `again` has the reasons.
         `not_replayable` counts the others by the reason. A letter that was replayed before adds nothing, so the request
         can be repeated. `wait` as for pushes.
         """
@@ -90,7 +91,7 @@ def add_letters(app: FastAPI, service: DeadLetters, lanes: Lanes, waiters: Waite
         dry_run = asked.pop("dry_run")
         found = await lanes.decisions.run(service.replay_letters, LetterFilter(**asked), dry_run=dry_run)
         patience = timeout_s if wait and not dry_run else None
-        return await answered(service, waiters, request, _replay(found), found.positions, patience)
+        return await answered(service, waiters, request, _replay(found), found.positions, patience, found.steps)
 
 
 def _page(page: LetterPage) -> dict[str, Any]:
@@ -101,12 +102,14 @@ def _page(page: LetterPage) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def _letter(letter: Letter, replayed: Position | None) -> dict[str, Any]:
+def _letter(letter: Letter, replayed: Position | ReplayedIn | None) -> dict[str, Any]:
     found = {**letter.values(), "replayed": None if replayed is None else _place(replayed)}
     return {name: found[name] for name in COLUMNS}
 
 
-def _place(position: Position) -> dict[str, int]:
+def _place(position: Position | ReplayedIn) -> dict[str, int]:
+    if isinstance(position, ReplayedIn):
+        return {"step": position.step}
     return {"partition": position.partition, "offset": position.first}
 
 

@@ -213,19 +213,23 @@ def _push_together(
 
 async def answered(
     service: Ingest, waiters: Waiters, request: Request, answer: dict[str, Any], positions: Sequence[Position],
-    timeout_s: float | None,
+    timeout_s: float | None, steps: Sequence[int] = (),
 ) -> JSONResponse:  # fmt: skip
-    """Return the response to a durable push; with a time, wait until the rows are processed, and say whether they are."""
+    """Return the response to a durable push, or to `steps` that are logged.
+
+    With a time, wait until the rows are processed, and say whether they are.
+    """
     if timeout_s is None:
         return JSONResponse(answer)
 
     def is_over(now: Snapshot) -> bool:
-        return now.halt is not None or all(map(now.has_processed, positions))
+        return now.halt is not None or (all(map(now.has_processed, positions)) and now.has_finished(steps))
 
     await waiters.wait_for(request, is_over, timeout_s)
     try:
         for position in positions:
             service.refuse_unprocessed(position, timeout_s)
+        service.refuse_unfinished(steps, timeout_s)
     except UnavailableError as error:  # an error's status would ask the client to send the rows again
         return JSONResponse({**answer, "processed": False, "waiting": str(error)}, status_code=202)
     return JSONResponse({**answer, "processed": True})

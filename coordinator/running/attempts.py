@@ -28,6 +28,7 @@ from dbsp.coordinator.running.notices import Notify, StepDied, StepNotTried, Ste
 from dbsp.errors import PYTHON_WORKER_DIED, DataError, DbspError, MismatchError, RowsError, UnavailableError
 from dbsp.layout import Layout
 from dbsp.logs import StepRecord
+from dbsp.logs.replays import replayed_places
 from dbsp.logs.step_commands import ACCEPT_OUTPUT, drop_command, unreadable_row
 
 DEATHS_MAX = 3
@@ -51,7 +52,7 @@ def before_step(record: StepRecord, error: Exception) -> states.Halt | None:
     Such a step ends its process, gives another output than before, or reads an input row that no setting explains.
     """
     if isinstance(error, DeadlyStepError):
-        rows = sum(range_.last - range_.first for range_ in record.ranges)
+        rows = sum(range_.last - range_.first for range_ in record.ranges) + len(replayed_places(record.commands))
         return states.Halt(
             step=record.step, node=-1, name="", command="", count=rows, rows=(), message=error.message, death=error.death,
             ranges=record.ranges,

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from dbsp.coordinator.decisions.states import LocatedRow
 from dbsp.errors import RowsError
 from dbsp.logs import DELETE, Changes, InputLog, StepRecord
+from dbsp.logs.replays import replayed_changes
 from dbsp.operators.failures import payload_of
 from dbsp.plan.nodes import PlanNode
 from dbsp.plan.plan import Plan
@@ -68,12 +69,13 @@ class Locator:
         wanted = {payload for payload, _, _ in error.rows}
         names = list(json.loads(error.rows[0][0])) if error.rows else []
         found: dict[str, tuple[int, int]] = {}
-        for range_ in record.ranges:
-            if range_.table == table:
-                for change in self.inputs.read(range_, record.step):
-                    for payload, offset in _payloads(change, names):
-                        if payload in wanted:
-                            found[payload] = (change.partition, offset)
+        ranges = [range_ for range_ in record.ranges if range_.table == table]
+        changes = [change for range_ in ranges for change in self.inputs.read(range_, record.step)]
+        changes += replayed_changes(record.commands, {each.name: each for each in self.plan.tables})
+        for change in changes:
+            for payload, offset in _payloads(change, names) if change.table == table else ():
+                if payload in wanted:
+                    found[payload] = (change.partition, offset)
         return found
 
 

@@ -8,7 +8,7 @@ only below the oldest version that a worker can still open (12).
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from dbsp.coordinator.decisions import commands, events
 from dbsp.coordinator.decisions.cutting import Positions
@@ -21,8 +21,10 @@ from dbsp.coordinator.running.copies_behind import CopyingBehind
 from dbsp.coordinator.running.far_standbys import FarStandbys
 from dbsp.coordinator.running.format_window import risen, window_ends_us
 from dbsp.coordinator.running.intake import all_wait
+from dbsp.coordinator.running.letters import KeepsLetters, NoLetters
 from dbsp.coordinator.running.loop_settings import LoopSettings
 from dbsp.coordinator.running.notices import Observer, TrimFailed
+from dbsp.coordinator.running.replay_notes import ReplayNotes
 from dbsp.coordinator.running.status import LiveStatus
 from dbsp.errors import InternalError, UnavailableError
 from dbsp.logs import InputLog, StepLog
@@ -43,10 +45,11 @@ class InputCut:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Logs:
-    """The logs that a checkpoint allows to trim."""
+    """The logs that a checkpoint allows to trim, and the letters that notes of the input log are about."""
 
     inputs: InputLog
     steps: StepLog
+    letters: KeepsLetters = field(default_factory=NoLetters)
 
 
 class Checkpoints:
@@ -73,6 +76,7 @@ class Checkpoints:
         self._clock, self._logs, self._change, self._published = clock, logs, change, behind.objects
         self._behind, self._standbys = behind, standbys
         self._live_status, self._observer, self._retention_s = live_status, observer, settings.retention_s
+        self._notes = ReplayNotes(logs.inputs, logs.letters)
         self._copying: CheckpointCopy | None = None
         self._floors: list[tuple[float, int, Positions]] = []
         self.rollback_until_us: int | None = None
@@ -172,5 +176,6 @@ class Checkpoints:
         try:
             self._logs.steps.trim(step)
             self._logs.inputs.trim(positions)
+            self._notes.trimmed(positions)
         except UnavailableError as error:  # the next checkpoint drops more
             self._observer.noted(TrimFailed(step=step, error=str(error)))

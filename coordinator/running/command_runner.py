@@ -58,6 +58,7 @@ from dbsp.coordinator.running.notices import (
 from dbsp.coordinator.running.progress import MovingProgress, RescaleProgress
 from dbsp.coordinator.running.published_copies import PublishedCopies
 from dbsp.coordinator.running.recent_rows import RecentRows
+from dbsp.coordinator.running.replays import WaitingReplay, WaitingReplays
 from dbsp.coordinator.running.returning import return_to_copies
 from dbsp.coordinator.running.status import LiveStatus, NewSteps, StepIndex, begun
 from dbsp.coordinator.running.warmups import WarmUps
@@ -130,6 +131,7 @@ class CommandRunner:
         self.epoch = 0
         """The newest claimed epoch, set before the ledger has it, so never older than the ledger's; any thread may read it."""
         self.warming, self.moves = WarmUps(parts.clock), Moves(parts.clock)
+        self.replays = WaitingReplays()
         self.failing = Failing(parts.inputs, parts.steps, parts.locate, observer.noted)
         self.silent_hosts = SilentHosts(parts.clock, settings.host_loss)
         self.standbys = FarStandbys(
@@ -141,7 +143,7 @@ class CommandRunner:
         self.published = parts.published
         self.behind = CopyingBehind(parts.published, parts.clock)
         self.checkpoints = Checkpoints(
-            parts.clock, Logs(inputs=parts.inputs, steps=parts.steps), self._change, live_status, observer,
+            parts.clock, Logs(inputs=parts.inputs, steps=parts.steps, letters=parts.letters), self._change, live_status, observer,
             settings, self.behind, standbys=self.standbys,
         )  # fmt: skip
         self._attempts = Attempts(parts.marker, parts.trials, self._change, observer.noted)
@@ -349,7 +351,11 @@ class CommandRunner:
     def step_is_due(self) -> bool:
         """Return True if a step is due: enough rows wait, the first has waited long enough, or a timer is due."""
         ends, found = self._look()
-        return self._is_due(found) or self._agreed(ends).due(self._parts.clock.wall_us(), self._parts.awaited)
+        return (
+            bool(self.replays)
+            or self._is_due(found)
+            or self._agreed(ends).due(self._parts.clock.wall_us(), self._parts.awaited)
+        )
 
     def lag_rows(self) -> int:
         """Return how many rows no finished step has read."""
@@ -392,22 +398,25 @@ class CommandRunner:
         began_s = self._parts.clock.monotonic_s()
         ends, found = self._look()
         waits = self._is_due(found)
-        if full and not (found.full and not self._parts.awaited):
+        if full and (self.replays or not found.full or self._parts.awaited):
             return None
         wall, timing = self._parts.clock.wall_us(), self._agreed(ends)
-        if not (waits or command.commands or timing.due(wall, self._parts.awaited)):
+        replay = None if full or command.commands else self.replays.take(self._parts.letters.replayed)
+        if not (waits or command.commands or replay or timing.due(wall, self._parts.awaited)):
             return None
         fills = is_filling(command.commands)
         moment = self._timing.still() if fills else timing.moment(wall)
-        ranges = () if fills else taken(self._parts.inputs, found, self._cut, self._limits, command.step)
+        is_alone = fills or replay is not None
+        ranges = () if is_alone else taken(self._parts.inputs, found, self._cut, self._limits, command.step)
+        issued = command.commands if replay is None else (replay.command,)
         record = StepRecord(
             epoch=command.epoch, step=command.step, layout_version=command.layout_version, ranges=ranges,
-            commands=(*command.commands, *self.failing.step_commands(ranges)), engine=self._parts.engine,
+            commands=(*issued, *self.failing.step_commands(ranges)), engine=self._parts.engine,
             clock_us=moment.clock_us, clock_before_us=moment.clock_before_us, waterlines=moment.waterlines,
             idle=moment.idle,
         )  # fmt: skip
         after = advance(self._cut, [record])
-        self._parts.steps.append(record)
+        self._append(record, replay)
         self.failing.logged(record)
         self._observer.noted(StepCut(step=record.step, seconds=self._parts.clock.monotonic_s() - began_s))
         if record.idle != self._timing.idle:
@@ -415,6 +424,17 @@ class CommandRunner:
         self._cut, self._timing, self._waiting_since = after, self._after(record), None
         self._first_rows = None
         return record
+
+    def _append(self, record: StepRecord, replay: WaitingReplay | None) -> None:
+        """Log a step, and report to whoever waits for its replay that it is logged, or that nobody knows."""
+        try:
+            self._parts.steps.append(record)
+        except BaseException as error:
+            if replay is not None:
+                replay.logged.set_exception(error)
+            raise
+        if replay is not None:
+            replay.logged.set_result(record.step)
 
     def _cut_ahead(self, command: commands.RunStep) -> StepRecord | None:
         """Cut and log the step after the running one, if it is full, and let the runtime read its input ahead."""

@@ -19,9 +19,11 @@ import pyarrow as pa
 from dbsp.coordinator.serving.letter_codes import Code
 from dbsp.io.letter_log import LetterLog
 from dbsp.logs import StepRecord
+from dbsp.logs.replays import LetterPosition, replayed_letters
 from dbsp.logs.step_commands import DEADLY
 from dbsp.operators.joins.lookup_join import REASON as TAKEN_BACK
 from dbsp.operators.keep_first import REASON as SECOND_ROW
+from dbsp.plan.backfill import backfill_of
 from dbsp.plan.nodes import PlanNode
 from dbsp.plan.plan import Plan
 from dbsp.plan.signatures import meanings
@@ -56,6 +58,19 @@ class KeepsLetters(Protocol):
         """Drop what is kept of `step` and later steps, which are not logged."""
         ...
 
+    def replayed(self, letters: Sequence[LetterPosition]) -> Sequence[int | None]:
+        """Return the finished step that has replayed each letter; None for the others."""
+        ...
+
+    @property
+    def kept_from(self) -> int:
+        """Return the first step from which on no letters were dropped."""
+        ...
+
+    def first_offsets(self) -> Mapping[tuple[str, int], int]:
+        """Return the smallest offset of a kept letter for each table and partition that has one."""
+        ...
+
 
 class NoLetters:
     """A store without letters, for tests and simulations whose outputs have them."""
@@ -66,6 +81,19 @@ class NoLetters:
 
     def drop_from(self, step: int) -> None:
         """Do nothing."""
+
+    def replayed(self, letters: Sequence[LetterPosition]) -> Sequence[int | None]:
+        """Return None for each letter."""
+        return [None] * len(letters)
+
+    @property
+    def kept_from(self) -> int:
+        """Return 0."""
+        return 0
+
+    def first_offsets(self) -> Mapping[tuple[str, int], int]:
+        """Return nothing."""
+        return {}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -134,7 +162,11 @@ class Letters:
         """Keep the letters of a step; see `KeepsLetters`."""
         workers = report.workers
         letters = [letter for worker in workers for letter in worker.letters]
-        self.log.keep(record.step, record.clock_us, letters, sum(worker.letters_left for worker in workers))
+        replayed = [letter.position for letter in replayed_letters(record.commands)]
+        self.log.keep(record.step, record.clock_us, letters, sum(worker.letters_left for worker in workers), replayed)
+        backfill = backfill_of(record.commands)
+        if backfill is not None:
+            self.log.note_read_again(backfill.read_again, record.step)
         if not letters:
             return report
         return replace(report, workers=tuple(replace(worker, letters=()) for worker in workers))
@@ -143,6 +175,19 @@ class Letters:
         """Drop what is kept of `step` and later steps; after a change of the circuit, also letters of nodes that it dropped."""
         self.log.adopt(node_signatures(self._plan), lambda reason: _code(False, reason) == "failed")
         self.log.drop_from(step)
+
+    def replayed(self, letters: Sequence[LetterPosition]) -> Sequence[int | None]:
+        """Return the finished step that has replayed each letter; None for the others."""
+        return self.log.replayed(letters)
+
+    @property
+    def kept_from(self) -> int:
+        """Return the first step from which on no letters were dropped."""
+        return self.log.kept_from
+
+    def first_offsets(self) -> Mapping[tuple[str, int], int]:
+        """Return the smallest offset of a kept letter for each table and partition that has one."""
+        return self.log.first_offsets()
 
     def below(self, step: int) -> Sequence[Letter]:
         """Return the letters of the steps below `step` that are not taken back, in order.

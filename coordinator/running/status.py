@@ -8,7 +8,7 @@ from __future__ import annotations
 import bisect
 import threading
 from collections import defaultdict
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from dbsp.coordinator.decisions import commands
@@ -120,6 +120,10 @@ class Snapshot:
     def has_processed(self, position: Position) -> bool:
         """Return True if the results of these rows are durable and visible."""
         return self.processed.get((position.table, position.partition), 0) >= position.last
+
+    def has_finished(self, steps: Sequence[int]) -> bool:
+        """Return True if all of these logged steps have run."""
+        return self.step > max(steps, default=-1)
 
     @property
     def settled(self) -> bool:

@@ -83,8 +83,15 @@ class Skipped:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class ReplayedIn:
+    """The step that has taken the rows of a dead letter of a topic or a file."""
+
+    step: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class LetterPage:
-    """A page of dead letters of the steps below `step`, each with the position to which it was replayed.
+    """A page of dead letters of the steps below `step`, each with the position to which it was replayed, or the step.
 
     `total` letters pass the filter, and `hidden` ones pass all of it but `replayed`. `next` is the cursor of the next page; None
     at the end. Letters of steps below `kept_from` were dropped, and `left_out` letters of later steps were too many to keep.
@@ -96,7 +103,7 @@ class LetterPage:
     next: str | None
     kept_from: int
     left_out: int
-    letters: tuple[tuple[Letter, Position | None], ...]
+    letters: tuple[tuple[Letter, Position | ReplayedIn | None], ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -109,11 +116,11 @@ class LetterRefused:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LetterReplay:
-    """The results of a replay: of `matched` letters, `replayed` rows were pushed, and `failed_again` still cannot be read.
+    """The results of a replay: of `matched` letters, the rows of `replayed` were used, and `failed_again` still cannot be read.
 
-    Those are not pushed, and their letters stay. `replayed_before` letters were replayed earlier. `not_replayable` counts the
-    others by the reason. `again` and `refused` show the first of them. `positions` are the places of all pushed rows. A dry run
-    pushes nothing.
+    Those are not used, and their letters stay. `replayed_before` letters were replayed earlier. `not_replayable` counts the
+    others by the reason. `again` and `refused` show the first of them. `positions` are the places of all pushed rows,
+    `steps` the logged steps that take the rows of topics and files. A dry run does nothing.
     """
 
     dry_run: bool
@@ -125,3 +132,4 @@ class LetterReplay:
     again: tuple[LetterRefused, ...]
     refused: tuple[LetterRefused, ...]
     positions: tuple[Position, ...]
+    steps: tuple[int, ...] = ()

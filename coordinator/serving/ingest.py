@@ -91,6 +91,15 @@ class Ingest(ServiceCore):
                 "the rows are on disk and wait: do not send them again, unless as the same push of a producer",
             )
 
+    def refuse_unfinished(self, steps: Sequence[int], waited_s: float | None) -> None:
+        """Raise an error that says why one of these logged steps is not finished, if one is not."""
+        if not self.snapshot.has_finished(steps):
+            self._refuse_ended()
+            refuse_halted(self.snapshot.halt)
+            raise UnavailableError(
+                f"not processed in time: step={max(steps)} timeout_s={waited_s}", "the step is logged, and runs later"
+            )
+
     def completion(self, table: str, partition: int, offset: int) -> Completion:
         """Return the progress of one row: durable, processed, and in which step."""
         self.table(table)

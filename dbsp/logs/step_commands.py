@@ -10,6 +10,9 @@ step. The step does not read them at all. They become dead letters with the payl
 `defer [table, partition, offset]`: this step takes no row of this partition from this offset on. The step's ranges are
 cut there, so that a later step takes these rows. This command is no decision. The input waits meanwhile, because
 the message at the offset cannot be decoded under the settings.
+
+`replay {"table": …, "letters": […], "rows": …}`: the step takes the rows of dead letters, which the command has
+(`dbsp.logs.replays`).
 """
 
 from __future__ import annotations
@@ -25,6 +28,9 @@ MIGRATE = "migrate "
 """The prefix of commands that move keys; `dbsp.distribute.commands` refuses those that it does not know."""
 BACKFILL = "fill "
 """The prefix of the command of a backfill step; see `dbsp.plan.backfill`."""
+
+REPLAY = "replay "
+"""The prefix of the command that has the rows of dead letters; see `dbsp.logs.replays`."""
 
 _PREFIX = "skip node="
 _DROP = "drop "
@@ -165,7 +171,7 @@ def skipped_nodes(commands: Iterable[str]) -> frozenset[int]:
     """
     found = set()
     for command in commands:
-        if command.startswith((MIGRATE, BACKFILL, _DROP, _DEFER)) or command == ACCEPT_OUTPUT:
+        if command.startswith((MIGRATE, BACKFILL, REPLAY, _DROP, _DEFER)) or command == ACCEPT_OUTPUT:
             continue
         number = command.removeprefix(_PREFIX)
         if number == command or not number.isdigit():

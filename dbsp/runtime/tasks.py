@@ -19,6 +19,7 @@ from dbsp.distribute.commands import migration_of
 from dbsp.errors import ConfigError, DataError, InternalError, MismatchError, UnavailableError
 from dbsp.layout import Layout
 from dbsp.logs import AcceptsOutput, Changes, DeadLetter, Range, StepRecord
+from dbsp.logs.replays import replayed_changes
 from dbsp.logs.step_commands import ACCEPT_OUTPUT, dropped_rows, skipped_nodes, without_rows
 from dbsp.plan.backfill import backfill_of
 from dbsp.plan.plan import Plan, ViewSpec
@@ -82,7 +83,7 @@ def run_first_segment(
     read, because batches may be views of its memory.
     """
     watch = figures.Stopwatch()
-    changes = read_changes(work, order, worker, held)
+    changes = [*read_changes(work, order, worker, held), *_replayed(work, order, worker)]
     tables = table_batches(work.plan, changes)
     narrow = {change.table for change in changes if change.whole is not None}
     whole = {name: partial(whole_table, work.plan, name, changes) for name in narrow}
@@ -284,6 +285,13 @@ def read_changes(work: Work, order: StepOrder, worker: int, held: ahead.HeldInpu
 def _ranges_read(record: StepRecord, ranges: Sequence[Range], layout: Layout, worker: int) -> tuple[Range, ...]:
     """Return the parts of these ranges that the worker reads, without the rows that the step leaves out."""
     return ahead.ranges_of(without_rows(ranges, dropped_rows(record.commands)), layout, worker)
+
+
+def _replayed(work: Work, order: StepOrder, worker: int) -> Iterator[Changes]:
+    """Yield the rows of replayed dead letters, at the worker that reads their partitions."""
+    for change in replayed_changes(order.record.commands, {table.name: table for table in work.plan.tables}):
+        if order.layout.reader_of(change.table, change.partition) == worker:
+            yield change
 
 
 def _dropped(order: StepOrder, worker: int) -> Iterator[DeadLetter]:

@@ -7,7 +7,7 @@ level that it finds, so that the version before it can continue, until the ledge
 | level | written by | what is new |
 | --- | --- | --- |
 | 1 | 0.1.0 | |
-| 2 | 0.2.0 | small records have a checksum; layouts have the readers of input partitions; bad rows of CSV have their header |
+| 2 | 0.2.0 | checksums of small records; readers of partitions; headers of bad CSV rows; steps that replay dead letters |
 
 Invariants
 1. The level is read from the ledger at a start, and is constant until the process ends.
@@ -27,5 +27,7 @@ SEALED_SINCE = 2
 """The first level whose small records have checksums."""
 READERS_SINCE = 2
 """The first level whose layouts have the readers of input partitions; below it partition p belongs to worker p mod W."""
+REPLAYS_SINCE = 2
+"""The first level whose step records may have rows of dead letters."""
 HEADERS_SINCE = 2
 """The first level whose records of input have the headers of bad rows, which replays of dead letters need."""

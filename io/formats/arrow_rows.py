@@ -25,13 +25,14 @@ from dbsp.algebra.table import NO_DELETE, Table
 from dbsp.errors import CapacityError, DataError
 from dbsp.io.formats.arrow_sizes import decoded_bytes, row_bytes, stream_sizes
 from dbsp.io.formats.wire import to_json_text
-from dbsp.io.pushed import PAYLOAD_CHARS_MAX, BadRow, Push, PushBounds, loose_batch
+from dbsp.io.pushed import PAYLOAD_CHARS_MAX, BadRow, Push, PushBounds
 from dbsp.logs import DELETE, INSERT
 from dbsp.zset.arrow_stream import arrow_stream
 from dbsp.zset.batch import Batch
 from dbsp.zset.calendar import OUTSIDE, counts_days, outside
 from dbsp.zset.coded import is_alike, is_coded
 from dbsp.zset.given import column_given, takes
+from dbsp.zset.loose import loose_batch
 from dbsp.zset.schema import Column
 
 OPERATION = "__op"

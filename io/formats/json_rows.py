@@ -39,9 +39,10 @@ from dbsp.io.formats.json_scan import count_plain_rows, holds_long_exponent
 from dbsp.io.formats.json_values import Integer, Real, Repeating, RowError, decoder, refuse_repeated, row_errors
 from dbsp.io.formats.lines import MARK
 from dbsp.io.formats.wire import from_wire, holds_spans, wire_type
-from dbsp.io.pushed import BadRow, Push, PushBounds, loose_batch
+from dbsp.io.pushed import BadRow, Push, PushBounds
 from dbsp.logs import DELETE, INSERT
 from dbsp.zset.decimal_texts import decimals_of_texts, holds_decimals
+from dbsp.zset.loose import loose_batch
 from dbsp.zset.schema import (
     BINARY,
     BOOL,

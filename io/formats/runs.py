@@ -18,8 +18,9 @@ import pyarrow as pa
 from dbsp.algebra.table import Table
 from dbsp.io.chunk import join_pushes
 from dbsp.io.formats.json_rows import bad_row, nulls_fit
-from dbsp.io.pushed import Push, loose_batch
+from dbsp.io.pushed import Push
 from dbsp.logs import DELETE, INSERT
+from dbsp.zset.loose import loose_batch
 
 Counts = npt.NDArray[np.int64]
 Decoded = tuple[Push, Counts]

@@ -23,6 +23,7 @@ from dbsp.coordinator.serving.letter_codes import COLUMNS
 from dbsp.coordinator.serving.letters import unreadable
 from dbsp.errors import ConfigError, DbspError
 from dbsp.io import chunk, texts
+from dbsp.io.examine import examine_input
 from dbsp.io.letter_log import LetterLog
 from dbsp.io.pushed import PAYLOAD_CHARS_MAX
 from dbsp.io.replayed import Replayed
@@ -197,6 +198,44 @@ def test_a_replay_that_is_not_noted_is_found(folder: Path, monkeypatch: pytest.M
         test_replayed_once_after_the_settings_are_fixed(folder)
 
 
+def test_notes_of_replays_go_after_their_letters(folder: Path) -> None:
+    """The notes of three letters stay while the letters are kept, and go a checkpoint later."""
+    few = ("letters.rows_max=3", "checkpoint.retention_s=0")
+    with running(folder, *few) as (_, client):
+        push(client, [*MORE, *MORE, *({**NOTED, "id": number} for number in range(3))])
+        push(client, [*MORE, *MORE, *({**NOTED, "id": number} for number in range(3, 6))])
+        assert len(letters(client)) == 3, "letters 0 to 2 went before they were replayed"
+    with running(folder, IGNORE, *few) as (service, client):
+        assert counts(replay(client)) == (3, 0, 0, 0)
+        for _ in range(4):
+            push(client, [GOOD])
+            service.checkpoint()
+        assert noted(folder) == 3, "their letters are kept"
+        push(client, [*MORE, *MORE, WRONG])
+        assert len(letters(client)) == 1
+        found = [noted(folder)]
+        for _ in range(4):
+            push(client, [GOOD])
+            service.checkpoint()
+            found.append(noted(folder))
+        assert (found[:2], found[-1]) == ([3, 3], 0)
+        assert counts(replay(client)) == (0, 1, 0, 0)
+    assert not diagnose(settings(folder)).findings
+
+
+def noted(folder: Path) -> int:
+    """The number of notes in the input log, as the doctor counts them."""
+    found, _ = examine_input(folder / "data")
+    return found.counts.get("replayed letters", 0)
+
+
+def test_notes_that_go_too_early_are_found(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Planted: the letters that are kept are not looked at."""
+    monkeypatch.setattr(LetterLog, "first_offsets", lambda _self: {})
+    with pytest.raises(AssertionError):
+        test_notes_of_replays_go_after_their_letters(folder)
+
+
 def test_steps_that_run_again_keep_their_letters_once(folder: Path, tmp_path: Path) -> None:
     """A stop without a checkpoint, other numbers of workers, and a backup, above which no letter is left."""
     with running(folder) as (service, client):
@@ -325,12 +364,9 @@ def test_what_cannot_be_replayed_says_why(folder: Path, tmp_path: Path) -> None:
         (landing / "orders" / "one.jsonl").write_text("\n".join(map(json.dumps, [*MORE, WRONG])) + "\n")
         until(lambda: letters(client), "the file is read")
         assert (letters(client)[0]["table_name"], letters(client)[0]["replayed"]) == ("orders", None)
-        answer = client.post("/v1/dead-letters/replay")
-        assert answer.status_code == 400
-        assert answer.json()["error"] == {
-            "code": "config", "message": "letters of this input cannot be replayed: input.kind=files",
-            "hint": "put a file into the table's folder",
-        }  # fmt: skip
+        found = client.post("/v1/dead-letters/replay").json()
+        assert counts(found) == (0, 1, 0, 0)
+        assert found["again"] == [{"position": "0-0", "reason": "column id: expected int64, found a string"}]
         with pytest.raises(ConfigError):
             service.query("SELECT * FROM dead_letter")
 

@@ -21,8 +21,9 @@ STEPS = 6
 ROWS_MAX = 8
 LETTERS = st.lists(st.tuples(st.integers(0, 3), st.sampled_from([-1, 1, 2])), max_size=5)
 KEEP = st.tuples(st.just("keep"), st.integers(0, STEPS - 1), LETTERS)
+REPLAY = st.tuples(st.just("replay"), st.integers(1, STEPS), LETTERS)
 ACTIONS = st.lists(
-    st.one_of(KEEP, st.tuples(st.just("drop"), st.integers(0, STEPS), st.none()), st.just(("reopen", 0, None))),
+    st.one_of(KEEP, REPLAY, st.tuples(st.just("drop"), st.integers(0, STEPS), st.none()), st.just(("reopen", 0, None))),
     max_size=12,
 )
 
@@ -42,14 +43,19 @@ def content(log: LetterLog) -> dict[int, dict[int, int]]:
 
 
 def check(folder: Path, actions: list[tuple[str, int, list[tuple[int, int]] | None]]) -> None:
-    """Compare the log with a model of it, which keeps the newest steps of at most `ROWS_MAX` letters."""
+    """Compare the log with a model of it, which keeps the newest steps of at most `ROWS_MAX` letters, and their notes."""
     log, model, kept_from = LetterLog(folder, LetterLimits(rows_max=ROWS_MAX)), dict[int, dict[int, int]](), 0
+    notes: dict[tuple[int, int], int] = {}
     for kind, step, found in actions:
-        if kind == "keep":
+        if kind in ("keep", "replay"):
             assert found is not None
-            log.keep(step, 0, letters(step, found))
+            taken = [(offset, abs(weight)) for offset, weight in found if offset < step] if kind == "replay" else []
+            added = [] if kind == "replay" else found
+            fresh = {at: step for at in taken if at[0] in model}
+            notes = {at: number for at, number in notes.items() if step not in (at[0], number)} | fresh
+            log.keep(step, 0, letters(step, added), 0, taken)
             sums: Counter[int] = Counter()
-            for offset, weight in found:
+            for offset, weight in added:
                 sums[offset] += weight
             model[step] = {offset: weight for offset, weight in sums.items() if weight}
             model = {number: each for number, each in sorted(model.items()) if each}
@@ -59,10 +65,14 @@ def check(folder: Path, actions: list[tuple[str, int, list[tuple[int, int]] | No
         elif kind == "drop":
             log.drop_from(step)
             model = {number: each for number, each in model.items() if number < step}
+            notes = {at: number for at, number in notes.items() if number < step}
         else:
             log.close()
             log = LetterLog(folder, LetterLimits(rows_max=ROWS_MAX))
         assert content(log) == model
+        notes = {at: number for at, number in notes.items() if at[0] in model}
+        places = [(number, each) for number in range(STEPS + 1) for each in range(3)]
+        assert log.replayed(places) == [notes.get(at) for at in places]
         assert log.kept_from == kept_from
         assert {number: each.rows for number, each in log.steps.items()} == {n: len(each) for n, each in model.items()}
     log.close()
@@ -84,6 +94,19 @@ def test_a_log_that_does_not_replace_is_found(tmp_path: Path, monkeypatch: pytes
     monkeypatch.setattr(letter_log, "_delete", lambda _txn, _env, _step: None)
     with pytest.raises((AssertionError, KeyError)):
         check(tmp_path, [("keep", 1, [(0, 1)]), ("keep", 1, []), ("reopen", 0, None)])
+
+
+def test_a_log_that_forgets_notes_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Planted: notes are in memory alone, or stay when the step that replayed the letter is not logged any more."""
+    note = [("keep", 1, [(0, 1)]), ("replay", 3, [(1, 1)])]
+    check(tmp_path / "right", [*note, ("reopen", 0, None), ("drop", 3, None), ("reopen", 0, None)])
+    with monkeypatch.context() as changed:
+        changed.setattr(LetterLog, "drop_from", lambda _self, _step: None)
+        with pytest.raises(AssertionError):
+            check(tmp_path / "kept", [*note, ("drop", 3, None)])
+    monkeypatch.setattr(letter_log, "replay_step", lambda _key, _value, _where: 0)
+    with pytest.raises(AssertionError):
+        check(tmp_path / "lost", [*note, ("reopen", 0, None)])
 
 
 def test_limits_of_time_and_size(tmp_path: Path) -> None:

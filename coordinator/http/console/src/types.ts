@@ -70,7 +70,7 @@ export interface QueryResult { step: number; columns: string[]; rows: unknown[][
 export interface Letter {
   position: string; step: number; code: string; table_name: string | null; partition: number | null; row_offset: number | null;
   unplaced: string | null; node: string | null; reason: string; text: string; header: string | null; count: number; is_delete?: boolean;
-  replayed: { partition: number; offset: number } | null;
+  replayed: { partition: number; offset: number } | { step: number } | null;
 }
 export interface LetterPage { step: number; total: number; hidden: number; next: string | null; kept_from: number; left_out: number; letters: Letter[] }
 export interface Replay {

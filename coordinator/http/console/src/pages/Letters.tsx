@@ -46,7 +46,7 @@ export function Letters() {
     return planned.failed_again === 0 ? `${plural(planned.replayed, "row")} can be read now` : `${count(planned.replayed)} can be read now, ${count(planned.failed_again)} not yet`;
   });
   return (
-    <Page title="Dead letters" lead="Rows that could not be used. After a fix their texts can be read and pushed again, each at most once.">
+    <Page title="Dead letters" lead="Rows that could not be used. After a fix they can be read again and used as new input, each at most once.">
       <Card title="Choose letters">
         <form class="bar" onSubmit={(event) => { event.preventDefault(); show(); }}>
           <Field label="Table">{(id) => (
@@ -91,7 +91,7 @@ export function Letters() {
 
 const row = (letter: Letter, replay: () => void) => [
   letter.position,
-  letter.replayed ? <span class="soft">to offset {count(letter.replayed.offset)}</span>
+  letter.replayed ? <span class="soft">{"step" in letter.replayed ? `in step ${count(letter.replayed.step)}` : `to offset ${count(letter.replayed.offset)}`}</span>
     : letter.code === "unreadable" ? <button type="button" onClick={replay} aria-label={`Replay letter ${letter.position}`}>Replay …</button>
     : <span class="soft">push a corrected row</span>,
   <Badge>{letter.code}</Badge>, letter.table_name ?? letter.node ?? "", letter.partition === null ? "" : letter.partition,
@@ -107,8 +107,8 @@ const nothing = (of: Replay): string =>
 
 const Planned = ({ of }: { of: Replay }) => (
   <ul>
-    {of.replayed > 0 && <li>{plural(of.replayed, "row")} can be read now and will be pushed as new input.</li>}
-    {of.failed_again > 0 && <li>{plural(of.failed_again, "row")} still cannot be read: nothing is pushed, and the letters stay.</li>}
+    {of.replayed > 0 && <li>{plural(of.replayed, "row")} can be read now and will be used as new input.</li>}
+    {of.failed_again > 0 && <li>{plural(of.failed_again, "row")} still cannot be read: nothing is done, and the letters stay.</li>}
     {of.replayed_before > 0 && <li>{plural(of.replayed_before, "letter")} {of.replayed_before === 1 ? "was replayed before and adds" : "were replayed before and add"} nothing.</li>}
     {reasons(of).map(([reason, number]) => <li>{count(number)} cannot be replayed: {reason}</li>)}
   </ul>
