@@ -43,7 +43,10 @@ def test_java_is_told_of_one_that_is_there(tmp_path: Path) -> None:
     assert archive.stat().st_mtime > time.time() - 3600, "it counts as used"
     conf = configuration(SparkSettings(), tmp_path, tmp_path, using(archive))
     assert conf["spark.driver.extraJavaOptions"].endswith(using(archive))
-    assert "SharedArchiveFile" not in conf["spark.executor.extraJavaOptions"]
+    assert conf["spark.executor.extraJavaOptions"].endswith(using(archive))
+    assert (
+        "SharedArchiveFile" not in configuration(SparkSettings(), tmp_path, tmp_path)["spark.executor.extraJavaOptions"]
+    )
 
 
 def test_archives_that_nobody_uses_go(tmp_path: Path) -> None:

@@ -163,7 +163,7 @@ def configuration(settings: SparkSettings, work_dir: Path, jvm_dir: Path, java_o
         "spark.master": with_retries(settings.master),
         "spark.local.dir": str(work_dir),
         "spark.driver.extraJavaOptions": java,
-        "spark.executor.extraJavaOptions": _COMPILER,
+        "spark.executor.extraJavaOptions": f"{_COMPILER} {java_option}".rstrip(),
         **_CONF,
         **timeouts(settings.worker_silence_s),
         **(_LOOPBACK if is_local(settings.master) else {}),
