@@ -323,7 +323,7 @@ def test_a_disk_that_is_full_is_one_error_and_nothing_is_lost(folder: Path) -> N
 
     def limited(*arguments: str) -> subprocess.CompletedProcess[str]:
         code = "import resource, sys; resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, 100_000));"
-        code += "sys.argv = ['coordinator', *sys.argv[1:]]; from dbsp.coordinator import cli; cli.main()"
+        code += "sys.argv = ['coordinator', *sys.argv[1:]]; from dbsp.coordinator.commands import cli; cli.main()"
         command = [sys.executable, "-c", code, *arguments]
         return subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=60, check=False)
 

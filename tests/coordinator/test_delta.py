@@ -504,7 +504,7 @@ def test_tables_of_others_are_refused_at_the_start(tmp_path: Path) -> None:
         Traffic().push(service)
     (config.data_dir / MARK_FILE).unlink()
     before = deltalake.DeltaTable(str(tmp_path / "lake" / "large")).version()
-    with pytest.raises(ConfigError, match="not this pipeline's, or it was before the pipeline was restored"):
+    with pytest.raises(ConfigError, match="belongs to another pipeline, or to this one before it was restored"):
         Service(config).__enter__()
     assert deltalake.DeltaTable(str(tmp_path / "lake" / "large")).version() == before
 
@@ -549,8 +549,8 @@ def test_settings_that_cannot_be(tmp_path: Path, more: str, error: type[Exceptio
     ("column", "message"),
     [
         ('"d": dbsp.DURATION', "no such type: view=v column=d type=duration"),
-        ('"a b": dbsp.INT64', "no such name of a column: view=v column='a b'"),
-        ('"a`b": dbsp.INT64', "no such name of a column: view=v column='a`b'"),
+        ('"a b": dbsp.INT64', "a Delta table cannot have a column of this name: view=v column='a b'"),
+        ('"a`b": dbsp.INT64', "a Delta table cannot have a column of this name: view=v column='a`b'"),
         ('"A": dbsp.INT64, "a": dbsp.INT64', "differ in case only: view=v columns='A' 'a'"),
         (
             '"k": dbsp.INT64, "s": dbsp.struct_of({"x": dbsp.INT64, "X": dbsp.INT64})',

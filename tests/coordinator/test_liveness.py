@@ -14,7 +14,8 @@ from typing import Any
 import pytest
 
 from dbsp.coordinator.address import ADDRESS_FILE
-from dbsp.coordinator.client.client import Client, client, liveness
+from dbsp.coordinator.client import client, liveness
+from dbsp.coordinator.client.client import Client
 from dbsp.coordinator.client.liveness import refuse_running
 from dbsp.coordinator.commands import cli
 from dbsp.coordinator.http.app import make_app
