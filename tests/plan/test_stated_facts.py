@@ -24,7 +24,7 @@ from dbsp.zset.batch import Batch, arrange, concat
 from dbsp.zset.schema import INT64, Arrangement, Column, Schema
 
 if TYPE_CHECKING:
-    from dbsp.algebra.planning import Planning
+    from dbsp.circuit.nodes import Planning
 
 ROWS = Schema.of({"k": INT64})
 STAMPED = Schema((*ROWS.columns, Column("at", INT64)))
