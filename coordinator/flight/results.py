@@ -15,7 +15,7 @@ import pyarrow as pa
 
 from dbsp.coordinator.flight.statements import SentStatement
 from dbsp.coordinator.postgres.catalog import relations_of
-from dbsp.coordinator.postgres.dialect_parts import dialect_parts, readable_views
+from dbsp.coordinator.postgres.dialect_parts import dialect_parts, readable_relations, readable_views
 from dbsp.coordinator.postgres.variables import Variables
 from dbsp.coordinator.postgres.whole_views import WholeView, whole_view_of
 from dbsp.coordinator.query import pg_types as t
@@ -46,7 +46,9 @@ class FlightResults:
         self._service = service
         self.database = service.config.pipeline.name
         self.views = readable_views(service)
-        self._relations = relations_of(self.database, self.views)
+        self.relations = readable_relations(service)
+        """The views, and the dead letters."""
+        self._relations = relations_of(self.database, self.relations)
         self._variables = Variables({}).values
         self.held = HeldBytes(HELD_RESULTS * service.config.query.result_mb_max << 20)
 

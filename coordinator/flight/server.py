@@ -100,7 +100,7 @@ class _Calls(fl.FlightServerBase):  # type: ignore[misc] # pyarrow comes without
     ) -> None:
         super().__init__(location=f"grpc+unix://{gate.inner}", auth_handler=Handshake(), middleware={"access": access})
         self._results, self._service, self._log = results, service, log
-        self._metadata = FlightMetadata(results.database, results.views)
+        self._metadata = FlightMetadata(results.database, results.relations)
         self._rates = RateLimiter(service.config.http.requests_per_s_max)
         self._rates_lock = threading.Lock()
 

@@ -13,7 +13,7 @@ from dbsp.coordinator.http.lanes import Lane
 from dbsp.coordinator.http.rates import RateLimiter
 from dbsp.coordinator.http.tokens import ADMIN, READ, Tokens
 from dbsp.coordinator.postgres.catalog import relations_of
-from dbsp.coordinator.postgres.dialect_parts import dialect_parts, readable_views
+from dbsp.coordinator.postgres.dialect_parts import dialect_parts, readable_relations
 from dbsp.coordinator.postgres.follow import SharedReads
 from dbsp.coordinator.postgres.query_rows import SentRows, keep
 from dbsp.coordinator.postgres.scram import Verifiers
@@ -32,7 +32,7 @@ class Backend:
         self.service, self.log = service, log
         config = service.config
         self.database, self.http = config.pipeline.name, config.http
-        self.relations: Mapping[str, pa.Table] = relations_of(self.database, readable_views(service))
+        self.relations: Mapping[str, pa.Table] = relations_of(self.database, readable_relations(service))
         self.held = HeldBytes(HELD_RESULTS * config.query.result_mb_max << 20)
         self.shared = SharedReads(service, self.held)
         self.rates = RateLimiter(config.http.requests_per_s_max)

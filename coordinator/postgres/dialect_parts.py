@@ -6,8 +6,10 @@ from collections.abc import Iterable, Mapping, Sequence
 
 import pyarrow as pa
 
+from dbsp.circuit.names import DEAD_LETTERS
 from dbsp.coordinator.postgres.variables import VERSION_TEXT
 from dbsp.coordinator.service import Service
+from dbsp.coordinator.serving.letters import RELATION
 
 
 def dialect_parts(
@@ -23,6 +25,11 @@ def dialect_parts(
         "parameters": [list(each) for each in values], "session": own, "variables": dict(variables),
         "relations": list(relations),
     }  # fmt: skip
+
+
+def readable_relations(service: Service) -> Mapping[str, pa.Schema]:
+    """Return the views whose rows can be read, and the relation of the dead letters."""
+    return {**readable_views(service), DEAD_LETTERS: RELATION}
 
 
 def readable_views(service: Service) -> Mapping[str, pa.Schema]:

@@ -28,6 +28,12 @@ def type_name(oid: int) -> str | None:
     return f"{found.name.removeprefix('_')}[]" if found.category == "A" else found.name
 
 
+def oid_of(name: str) -> int:
+    """Return the number of a type by its name; that of text for an unknown one."""
+    found = t.OIDS.get(name.partition("(")[0].strip())
+    return found if isinstance(found, int) and found in BY_OID else t.TEXT.oid
+
+
 def text_of(value: bytes | None, oid: int, form: int) -> str | None:
     """Return a value as text.
 

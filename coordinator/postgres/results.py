@@ -38,6 +38,16 @@ class Portal:
     rows: RowSource | None = None
     held: bool = False
 
+    def become(self, meant: Portal) -> None:
+        """Take the statement and the values of another portal."""
+        self.statement, self.values = meant.statement, meant.values
+
+    def close(self) -> None:
+        """Release the unsent rows."""
+        if self.rows is not None:
+            self.rows.close()
+            self.rows = None
+
     def formats_of(self, columns: int) -> list[int]:
         """Return the format of each column."""
         if len(self.formats) == columns:

@@ -6,7 +6,6 @@ import re
 import shlex
 import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from contextlib import suppress
 from typing import TypeVar
 
 import pyarrow as pa
@@ -17,19 +16,20 @@ from dbsp.coordinator.postgres.connection import PostgresConnection
 from dbsp.coordinator.postgres.copying import CopyStatement, copy_of
 from dbsp.coordinator.postgres.fetching import fetch_of
 from dbsp.coordinator.postgres.follow import Follow
-from dbsp.coordinator.postgres.parameters import text_of, type_name
+from dbsp.coordinator.postgres.parameters import oid_of, text_of, type_name
+from dbsp.coordinator.postgres.preparing import execute_of, executed, prepare_of
 from dbsp.coordinator.postgres.refusals import READ_ONLY, SYNTAX, WRITE_HINT, PostgresRefusal, refusal_of
 from dbsp.coordinator.postgres.results import PORTALS_MAX, STATEMENTS_MAX, Portal, Prepared, described
 from dbsp.coordinator.postgres.rows import batches, data_rows
 from dbsp.coordinator.postgres.showing import shown_name, shown_schema
 from dbsp.coordinator.postgres.sources import HeldRows, RowSource
-from dbsp.coordinator.postgres.statements import WRITES, Statement, located, pieces_of, split, unquoted
+from dbsp.coordinator.postgres.statements import WRITES, Statement, located, pieces_of, split, unquoted, value_part
 from dbsp.coordinator.postgres.stopping import StopSignal
 from dbsp.coordinator.postgres.subscribing import SUBSCRIBE, followed_schema, parameters_of, subscription_of
 from dbsp.coordinator.postgres.transactions import IDLE, TransactionBlock, refuse_isolation
 from dbsp.coordinator.postgres.variables import REPORTED, Variables
 from dbsp.coordinator.postgres.whole_views import WholeViewRows, whole_view_of
-from dbsp.coordinator.query.pg_types import BY_OID, INT8, OIDS, TEXT
+from dbsp.coordinator.query.pg_types import INT8
 from dbsp.coordinator.query.process import Stop
 from dbsp.errors import DbspError
 
@@ -57,6 +57,7 @@ class Runner:
             "ABORT": self._roll_back, "SAVEPOINT": self._savepoint, "RELEASE": self._release, "SET": self._set,
             "RESET": self._reset, "DISCARD": self._discard, "DEALLOCATE": self._deallocate, "CLOSE": self._close_cursor,
             "LISTEN": self._nothing, "UNLISTEN": self._nothing, "DECLARE": self._declare, "COPY": self._copy,
+            "PREPARE": self._prepare,
         }  # fmt: skip
 
     # --- called by the session ---------------------------------------------------------------------------------
@@ -72,7 +73,7 @@ class Runner:
             try:
                 await self._run(portal, 0, describe=True)
             finally:
-                _close_rows(portal)
+                portal.close()
         self.synchronized()
 
     def prepare(self, asked: m.Parse) -> None:
@@ -125,7 +126,7 @@ class Runner:
                 lambda stop: self._backend.describe(statement.text, asked, self._session, self._variables.values, stop)
             )
             types = [
-                given or _oid_of(found)
+                given or oid_of(found)
                 for given, found in zip([*types, *[0] * (len(names) - len(types))], names, strict=False)
             ]
             self._prepared[name] = Prepared(statement, tuple(types))
@@ -135,6 +136,8 @@ class Runner:
             follow = subscription_of(statement.text)
             schema = followed_schema(self._backend.shared.schema(follow.view)[1], progress=follow.progress)
             types += [INT8.oid] * (parameters_of(statement.text) - len(types))
+        elif statement is not None and statement.verb == "EXECUTE":
+            schema = await self._schema_of(self._executed(statement))
         else:
             schema = self._fetched(statement)
         self._connection.write(m.parameter_description(types))
@@ -245,7 +248,7 @@ class Runner:
             )  # fmt: skip
 
     async def _fill(self, portal: Portal) -> None:
-        """Run the portal if its statement returns rows and it has not run yet."""
+        """Run the portal if its statement returns rows and it has not run yet; an EXECUTE becomes what it executes."""
         statement = portal.statement
         if statement is None or portal.rows is not None:
             return
@@ -262,6 +265,9 @@ class Runner:
             portal.rows = Follow(self._backend.shared, subscription_of(statement.text, portal.values))
         elif statement.verb == "SHOW":
             portal.rows = HeldRows(self._show(statement), self._backend.held, "SHOW")
+        elif statement.verb == "EXECUTE":
+            portal.become(self._executed(statement))
+            await self._fill(portal)
 
     def _whole_view(self, statement: Statement) -> WholeViewRows | None:
         """Return the rows of a plain SELECT, which reads a view and nothing else; None for other statements."""
@@ -428,7 +434,9 @@ class Runner:
         if not value:
             raise PostgresRefusal(SYNTAX, f"SET needs a value: {statement.text[:80]!r}", "write SET name = value")
         parts = [unquoted(piece) if len(value) == 1 else piece for piece in value]
-        text = parts[0] if len(parts) == 1 else "".join(f"{part} " if part == "," else _part(part) for part in parts)
+        text = (
+            parts[0] if len(parts) == 1 else "".join(f"{part} " if part == "," else value_part(part) for part in parts)
+        )
         self._variables.set(unquoted(name), None if text == "default" else text)
         self._report(unquoted(name))
         return "SET"
@@ -467,6 +475,22 @@ class Runner:
                 self._let_go(name)
         return f"DISCARD {' '.join(statement.words[1:2])}"
 
+    async def _prepare(self, statement: Statement) -> str:
+        asked = prepare_of(statement.text)
+        self.prepare(m.Parse(asked.name, asked.text, asked.types))
+        return "PREPARE"
+
+    def _executed(self, statement: Statement) -> Portal:
+        asked = execute_of(statement.text)
+        return executed(asked, self._statement(asked.name))
+
+    async def _schema_of(self, portal: Portal) -> pa.Schema | None:
+        """Return the columns of a portal's result, which is dropped."""
+        await self._fill(portal)
+        schema = None if portal.rows is None else portal.rows.schema
+        portal.close()
+        return schema
+
     async def _deallocate(self, statement: Statement) -> str:
         words = [word for word in statement.words[1:] if word != "PREPARE"]
         if words == ["ALL"]:
@@ -502,7 +526,7 @@ class Runner:
         try:
             await self._backend.keep(portal.rows)
         except BaseException:
-            _close_rows(portal)
+            portal.close()
             raise
         self._portals[name] = portal
         return "DECLARE CURSOR"
@@ -545,7 +569,7 @@ class Runner:
             sent = await self._write(rows, _ALL, copy)
             self._connection.write(copy.end(sent) + m.COPY_DONE)
         finally:
-            _close_rows(portal)
+            portal.close()
         return f"COPY {sent}"
 
     # --- prepared statements, portals and cursors -----------------------------------------------------------------
@@ -569,27 +593,8 @@ class Runner:
     def _let_go(self, name: str) -> None:
         portal = self._portals.pop(name, None)
         if portal is not None:
-            _close_rows(portal)
-
-
-def _close_rows(portal: Portal) -> None:
-    """Release the rows that a portal has not sent."""
-    if portal.rows is not None:
-        portal.rows.close()
-        portal.rows = None
+            portal.close()
 
 
 def _tag(statement: Statement) -> str:
     return "EXPLAIN" if statement.verb == "EXPLAIN" else "SELECT"
-
-
-def _oid_of(name: str) -> int:
-    found = OIDS.get(name.partition("(")[0].strip())
-    return found if isinstance(found, int) and found in BY_OID else TEXT.oid
-
-
-def _part(piece: str) -> str:
-    with suppress(IndexError):
-        if piece[0] == "'":
-            return unquoted(piece)
-    return piece if piece.startswith('"') else piece.lower()

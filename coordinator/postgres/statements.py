@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 
 from dbsp.coordinator.postgres.refusals import PostgresRefusal
@@ -48,7 +49,6 @@ WRITES = frozenset(
         "LOAD",
         "NOTIFY",
         "CHECKPOINT",
-        "PREPARE",
     ]
 )
 
@@ -169,3 +169,11 @@ def unquoted(piece: str) -> str:
         if len(piece) > 1 and piece[0] == piece[-1] == quote:
             return piece[1:-1].replace(quote * 2, quote)
     return piece.lower()
+
+
+def value_part(piece: str) -> str:
+    """Return a piece of a list of values: a string without its quotes, a quoted name as it is, a word in small letters."""
+    with suppress(IndexError):
+        if piece[0] == "'":
+            return unquoted(piece)
+    return piece if piece.startswith('"') else piece.lower()

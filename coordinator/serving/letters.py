@@ -29,6 +29,14 @@ from dbsp.settings import similar
 NOT_KNOWN = ("Starting", "Recovering", "Replaying")
 """States in which it is unknown which logged steps have finished."""
 PLACES_MAX = (1 << 63) - 1
+RELATION = pa.schema([
+    ("position", pa.string()), ("step", pa.int64()), ("code", pa.string()), ("table_name", pa.string()),
+    ("partition", pa.int32()), ("row_offset", pa.int64()), ("unplaced", pa.string()), ("node", pa.string()),
+    ("reason", pa.string()), ("text", pa.large_string()), ("is_delete", pa.bool_()), ("replayed", pa.bool_()),
+    ("header", pa.string()),
+])  # fmt: skip
+"""The columns of the relation `dead_letters`, which has a row for each of a letter's `count`."""
+WEIGHED = RELATION.append(pa.field("weight", pa.int64()))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -127,23 +135,16 @@ class DeadLetters(ReplaysInSteps):
         """Return the letters of the steps below `step` as the relation `dead_letters` of queries."""
         letters = self.built.letters.below(step)
         replayed = self._are_replayed(letters)
-        columns = {
-            "position": pa.array([each.at for each in letters], pa.string()),
-            "step": pa.array([each.step for each in letters], pa.int64()),
-            "code": pa.array([each.code for each in letters], pa.string()),
-            "table_name": pa.array([each.table for each in letters], pa.string()),
-            "partition": pa.array([each.partition for each in letters], pa.int32()),
-            "row_offset": pa.array([each.offset for each in letters], pa.int64()),
-            "unplaced": pa.array([each.unplaced for each in letters], pa.string()),
-            "node": pa.array([each.node for each in letters], pa.string()),
-            "reason": pa.array([each.reason for each in letters], pa.string()),
-            "text": pa.array([each.text for each in letters], pa.large_string()),
-            "is_delete": pa.array([each.is_delete for each in letters], pa.bool_()),
-            "replayed": pa.array(replayed, pa.bool_()),
-            "header": pa.array([each.header or None for each in letters], pa.string()),
-            "weight": pa.array([each.count for each in letters], pa.int64()),
-        }
-        return pa.table(columns)
+        values = {
+            "position": [each.at for each in letters], "step": [each.step for each in letters],
+            "code": [each.code for each in letters], "table_name": [each.table for each in letters],
+            "partition": [each.partition for each in letters], "row_offset": [each.offset for each in letters],
+            "unplaced": [each.unplaced for each in letters], "node": [each.node for each in letters],
+            "reason": [each.reason for each in letters], "text": [each.text for each in letters],
+            "is_delete": [each.is_delete for each in letters], "replayed": replayed,
+            "header": [each.header or None for each in letters], "weight": [each.count for each in letters],
+        }  # fmt: skip
+        return pa.table([pa.array(values[field.name], field.type) for field in WEIGHED], schema=WEIGHED)
 
     def newest_letters(self) -> list[dict[str, Any]]:
         """Return the newest unreplayed letters of different reasons, for the status."""

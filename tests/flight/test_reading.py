@@ -52,7 +52,7 @@ def test_queries_are_those_of_postgres(server: Any, connect: Connect) -> None:
     assert asked(connection, sql).to_pylist() == [{"customer": "a", "part": 1}, {"customer": "b", "part": 85}]
     assert asked(connection, "select current_database() as d, 'x?' as x").to_pylist() == [{"d": "kinds", "x": "x?"}]
     tables = asked(connection, "select table_name from information_schema.tables order by 1")
-    assert tables.column(0).to_pylist() == ["all_kinds", "large", "per_customer", "spent"]
+    assert tables.column(0).to_pylist() == ["all_kinds", "dead_letters", "large", "per_customer", "spent"]
     assert asked(connection, "explain select * from large").column(0)[0].as_py().startswith("as of step")
     assert asked(connection, "select * from dead_letters").num_rows == 0
 
@@ -175,7 +175,7 @@ def names_of(objects: Any) -> dict[str, dict[str, list[str]]]:
 
 def test_catalogs_tell_of_the_views(server: Any, connect: Connect) -> None:
     connection = connect(server)
-    views = ["all_kinds", "large", "per_customer", "spent"]
+    views = ["all_kinds", "dead_letters", "large", "per_customer", "spent"]
     assert names_of(connection.adbc_get_objects()) == {"kinds": {"public": views}}
     assert names_of(connection.adbc_get_objects(depth="catalogs")) == {"kinds": {}}
     assert names_of(connection.adbc_get_objects(table_name_filter="%ar%")) == {"kinds": {"public": ["large"]}}

@@ -9,10 +9,11 @@ from typing import Any
 
 import pytest
 
+from dbsp.coordinator.serving.letters import RELATION
 from tests.postgres.conftest import Connect
 
 COMMANDS = (
-    r"\d", r"\d+", r"\dt", r"\dt+", r"\d per_customer", r"\d+ all_kinds", r"\dv", r"\dm", r"\di", r"\ds", r"\dn+", r"\l", r"\l+", r"\du",
+    r"\d", r"\d+", r"\dt", r"\dt+", r"\d per_customer", r"\d dead_letters", r"\d+ all_kinds", r"\dv", r"\dm", r"\di", r"\ds", r"\dn+", r"\l", r"\l+", r"\du",
     r"\df", r"\dT", r"\dp", r"\db", r"\dx", r"\dC", r"\dD", r"\dE", r"\drds", r"\dS", r"\dRp", r"\des", r"\dy", r"\dL", r"\dP", r"\dX",
     r"\ddp", r"\conninfo", r"\encoding",
 )  # fmt: skip
@@ -110,6 +111,18 @@ def test_catalog_queries_of_tools(connect: Connect, name: str) -> None:
     assert found or not name.split()[1].startswith(SOME_ROWS)
 
 
+def test_the_catalogs_have_the_columns_of_dead_letters(connect: Connect) -> None:
+    """As a SELECT describes them, so that a tool may show either."""
+    connection = connect()
+    columns = connection.execute(
+        "select column_name, udt_name from information_schema.columns where table_name = 'dead_letters' order by ordinal_position"
+    ).fetchall()
+    described = connection.execute("select * from dead_letters").description or ()
+    names = dict(connection.execute("select oid, typname from pg_type").fetchall())
+    assert columns == [(each.name, names[each.type_code]) for each in described]
+    assert [name for name, _ in columns] == list(RELATION.names)
+
+
 def test_psql_describes_everything(server: Any) -> None:
     psql = shutil.which("psql")
     if psql is None:
@@ -137,7 +150,7 @@ def test_sqlalchemy_reflects_and_selects(server: Any) -> None:
     engine = sa.create_engine(f"postgresql+psycopg://me@{host}:{port}/kinds")
     inspector = sa.inspect(engine)
     assert inspector.default_schema_name == "public"
-    assert sorted(inspector.get_table_names()) == ["all_kinds", "large", "per_customer", "spent"]
+    assert sorted(inspector.get_table_names()) == ["all_kinds", "dead_letters", "large", "per_customer", "spent"]
     assert [(each["name"], str(each["type"]), each["nullable"]) for each in inspector.get_columns("per_customer")] == [
         ("customer", "TEXT", True), ("orders", "BIGINT", False), ("amount", "BIGINT", True),
     ]  # fmt: skip
