@@ -15,6 +15,17 @@ CANCELLED = "57014"
 BUG = "XX000"
 WRITE_HINT = "views change when rows are pushed to tables: `coordinator push TABLE FILE`, or POST /v1/tables/TABLE/rows"
 
+_CHANGE_HINT = (
+    "tables and views are part of the circuit: edit its file, and start the service with --accept-circuit; "
+    "rows are pushed: `coordinator push TABLE FILE`"
+)
+_FRESH_HINT = "leave it out: a view has all rows that were processed, and needs no care"
+_HINTS = {
+    **dict.fromkeys(("CREATE", "ALTER", "DROP", "COMMENT"), _CHANGE_HINT),
+    **dict.fromkeys(("REFRESH", "REINDEX", "VACUUM", "ANALYZE", "CLUSTER", "CHECKPOINT", "LOCK"), _FRESH_HINT),
+    **dict.fromkeys(("GRANT", "REVOKE", "REASSIGN", "SECURITY"), "the tokens of [http] say who may read"),
+}
+
 
 class PostgresRefusal(Exception):  # noqa: N818 - the word of this project
     """A statement that is refused: with PostgreSQL's code, a message and a hint."""
@@ -45,6 +56,15 @@ _BY_MESSAGE: Sequence[tuple[re.Pattern[str], str]] = [
         (r"Not implemented", NOT_SUPPORTED),
     )
 ]
+
+
+def read_only(verb: str) -> PostgresRefusal:
+    """Return the error for a statement that changes something, with what to do instead.
+
+    >>> read_only("GRANT").hint
+    'the tokens of [http] say who may read'
+    """
+    return PostgresRefusal(READ_ONLY, f"cannot execute {verb} in a read-only transaction", _HINTS.get(verb, WRITE_HINT))
 
 
 def refusal_of(error: DbspError) -> PostgresRefusal:

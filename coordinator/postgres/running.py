@@ -18,7 +18,7 @@ from dbsp.coordinator.postgres.fetching import fetch_of
 from dbsp.coordinator.postgres.follow import Follow
 from dbsp.coordinator.postgres.parameters import oid_of, text_of, type_name
 from dbsp.coordinator.postgres.preparing import execute_of, executed, prepare_of
-from dbsp.coordinator.postgres.refusals import READ_ONLY, SYNTAX, WRITE_HINT, PostgresRefusal, refusal_of
+from dbsp.coordinator.postgres.refusals import READ_ONLY, SYNTAX, PostgresRefusal, read_only, refusal_of
 from dbsp.coordinator.postgres.results import PORTALS_MAX, STATEMENTS_MAX, Portal, Prepared, described
 from dbsp.coordinator.postgres.rows import batches, data_rows
 from dbsp.coordinator.postgres.showing import shown_name, shown_schema
@@ -365,7 +365,7 @@ class Runner:
         if verb is not None:
             return await verb(statement)
         if statement.verb in WRITES:
-            raise PostgresRefusal(READ_ONLY, f"cannot execute {statement.verb} in a read-only transaction", WRITE_HINT)
+            raise read_only(statement.verb)
         raise PostgresRefusal(
             SYNTAX,
             f'syntax error at or near "{statement.verb[:60]}"',

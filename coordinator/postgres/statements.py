@@ -11,6 +11,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 
 from dbsp.coordinator.postgres.refusals import PostgresRefusal
+from dbsp.coordinator.query.listing import listing
 
 _PIECE = re.compile(
     r"(?P<space>\s+|--[^\n]*)|(?P<escaped>[eE]')|(?P<word>[^\W\d]\w*|\d[\w.]*)|(?P<quote>['\"])|(?P<dollar>\$(?:[^\W\d]\w*)?\$)"
@@ -21,6 +22,7 @@ _END_OF_ESCAPED = re.compile(r"(?:[^'\\]|''|\\.)*+'", re.DOTALL)
 _ENDS = {"'": re.compile(r"(?:[^']|'')*+'"), '"': re.compile(r'(?:[^"]|"")*+"')}
 _COMMENT = re.compile(r"/\*|\*/")
 WORDS_MAX = 12
+LISTS = frozenset({"SHOW", "DESCRIBE", "DESC"})
 READS = frozenset({"SELECT", "WITH", "VALUES", "TABLE", "(", "EXPLAIN"})
 WRITES = frozenset(
     [
@@ -67,8 +69,8 @@ class Statement:
 
     @property
     def is_read(self) -> bool:
-        """Return whether the statement begins like a SELECT."""
-        return self.verb in READS
+        """Return whether the statement begins like a SELECT, or lists views or columns."""
+        return self.verb in READS or (self.verb in LISTS and listing(self.text) is not None)
 
 
 def split(sql: str) -> list[Statement]:

@@ -10,6 +10,7 @@ import re
 from collections.abc import Mapping
 
 from dbsp.coordinator.postgres.refusals import NOT_SUPPORTED, PostgresRefusal
+from dbsp.coordinator.query.listing import LIST_VIEWS
 from dbsp.version import VERSION
 
 SERVER_VERSION = "15.0"
@@ -96,7 +97,11 @@ class Variables:
         try:
             return self._now[name.lower()]
         except KeyError:
-            raise PostgresRefusal("42704", f'unrecognized configuration parameter "{name[:60]}"') from None
+            raise PostgresRefusal(
+                "42704",
+                f'unrecognized configuration parameter "{name[:60]}"',
+                f"SHOW ALL lists those there are; {LIST_VIEWS}",
+            ) from None
 
     def set(self, name: str, value: str | None) -> None:
         """Set a value; None sets the value with which the session began.
@@ -105,7 +110,9 @@ class Variables:
         """
         name = name.lower()
         if name not in self._begun and not ("." in name and _NAME.fullmatch(name)):
-            raise PostgresRefusal("42704", f'unrecognized configuration parameter "{name[:60]}"')
+            raise PostgresRefusal(
+                "42704", f'unrecognized configuration parameter "{name[:60]}"', "SHOW ALL lists those there are"
+            )
         if name in _FIXED:
             raise PostgresRefusal("55P02", f'parameter "{name}" cannot be changed')
         if value is None or (value.lower() == "default" and name in self._begun):

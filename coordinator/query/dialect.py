@@ -28,7 +28,7 @@ from sqlglot.errors import SqlglotError
 
 from dbsp.coordinator.query.functions import CONSTANTS, MACROS, RENAMED, renamed
 from dbsp.coordinator.query.pg_types import type_of
-from dbsp.coordinator.query.statement import PARAMETERS, QueryLimits, run_query, stream_query
+from dbsp.coordinator.query.statement import HINTS, PARAMETERS, QueryLimits, run_query, stream_query
 from dbsp.errors import ConfigError
 
 PUBLIC = "public"
@@ -128,10 +128,11 @@ def translate(sql: str, dialect: Dialect) -> Translated:
     except (SqlglotError, RecursionError) as error:
         raise ConfigError(f"not SQL: {_first_line(error)}", "write one SELECT in PostgreSQL's dialect") from None
     if len(trees) != 1:
-        raise ConfigError(f"exactly one statement is allowed: statements={len(trees)}")
+        raise ConfigError(f"exactly one statement is allowed: statements={len(trees)}", "send them one by one")
     (tree,) = trees
     if not isinstance(tree, exp.Query | exp.Values):
-        raise ConfigError(f"only SELECT is allowed: statement={tree.key.upper()}", "push rows with `coordinator push`")
+        hint = HINTS.get(sql.split(maxsplit=1)[0].lower(), "push rows with `coordinator push`")
+        raise ConfigError(f"only SELECT is allowed: statement={tree.key.upper()}", hint)
     if any(select.args.get("locks") for select in tree.find_all(exp.Select)):
         raise ConfigError("only reading is allowed: statement=SELECT FOR UPDATE", "leave the lock out")
     labels = _labels(tree)

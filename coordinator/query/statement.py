@@ -25,6 +25,7 @@ import pyarrow as pa
 
 from dbsp.circuit.names import DEAD_LETTERS
 from dbsp.coordinator.query.explaining import plan_table
+from dbsp.coordinator.query.listing import LIST_VIEWS
 from dbsp.coordinator.query.pushdown import Needed, needed_parts, only_selects
 from dbsp.coordinator.query.result_types import readable
 from dbsp.coordinator.query.sieve import sieves_of
@@ -49,6 +50,8 @@ Two parts of a UNION ALL that read different columns of the same join may get ea
 """
 EMPTY_REWRITES = "statistics_propagation,empty_result_pullup"
 """Optimizers that remove the reads of empty tables. They are off for EXPLAIN, whose plan is made over empty tables."""
+CANDIDATES_MAX = 5
+_CANDIDATE = "\t"
 PLAN = "EXPLAIN"
 NO_ROWS = "~0 rows"
 _ONLY_NO_ROWS = re.compile(rf"\W*({NO_ROWS}\W*)+")
@@ -297,26 +300,31 @@ def _close_up(connection: duckdb.DuckDBPyConnection) -> None:
 
 
 def _story(error: Exception) -> str:
-    """Return the message of DuckDB or Arrow in one line, without the line of signs that points into the statement."""
-    return " ".join(" ".join(line for line in str(error).splitlines() if line.strip(" ^~")).split())
+    """Return the message of DuckDB or Arrow in one line, without the line of signs that points into the statement.
+
+    DuckDB names all functions of a name that may be meant: there are a hundred for `+`. The first ones are kept.
+    """
+    lines = [line for line in str(error).splitlines() if line.strip(" ^~")]
+    candidates = [place for place, line in enumerate(lines) if line.startswith(_CANDIDATE)]
+    left_out = frozenset(candidates[CANDIDATES_MAX:])
+    told = " ".join(line for place, line in enumerate(lines) if place not in left_out)
+    return " ".join(told.split()) + (f" … and {len(left_out)} more" if left_out else "")
 
 
-LIST_VIEWS = (
-    "`coordinator status` and GET /v1/views name the views; SELECT * FROM <view> LIMIT 0 shows the columns of one"
-)
-HINTS = {"show": LIST_VIEWS, "describe": LIST_VIEWS, "desc": LIST_VIEWS}
+HINTS = dict.fromkeys(("show", "describe", "desc", "summarize", "pragma"), LIST_VIEWS)
 """The hint for a statement that other databases have, by its first word."""
 
 
 def _check_kind(connection: duckdb.DuckDBPyConnection, sql: str) -> None:
+    words = sql.split()
+    if words and (hint := HINTS.get(words[0].lower())) is not None:
+        raise ConfigError(f"only SELECT is allowed: statement={' '.join(words)[:60]}", hint)
     try:
         statements = connection.extract_statements(sql)
     except duckdb.Error as error:
         raise ConfigError(f"not SQL: {_story(error)}", "write one SELECT in DuckDB's dialect") from None
     if len(statements) != 1:
-        raise ConfigError(f"exactly one statement is allowed: statements={len(statements)}")
-    if (hint := HINTS.get(sql.split(maxsplit=1)[0].lower())) is not None:
-        raise ConfigError(f"only SELECT is allowed: statement={' '.join(sql.split())[:60]}", hint)
+        raise ConfigError(f"exactly one statement is allowed: statements={len(statements)}", "send them one by one")
     if statements[0].type != duckdb.StatementType.SELECT:
         kind = str(statements[0].type).rpartition(".")[2]
         raise ConfigError(f"only SELECT is allowed: statement={kind}", "views are changed by pushing rows to tables")

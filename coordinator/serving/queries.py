@@ -12,6 +12,7 @@ import pyarrow as pa
 from dbsp.circuit.names import DEAD_LETTERS
 from dbsp.coordinator.build import Built
 from dbsp.coordinator.query.explaining import PLAN_SCHEMA, Explained, explained, plan_table
+from dbsp.coordinator.query.listing import columns_query, listing, names_query
 from dbsp.coordinator.query.process import Given, Queries, Read, Stop
 from dbsp.coordinator.query.pushdown import Needed
 from dbsp.coordinator.query.statement import PLAN, QueryLimits
@@ -21,6 +22,7 @@ from dbsp.coordinator.serving.reads import Reads
 from dbsp.coordinator.serving.results import OpenResult
 from dbsp.coordinator.settings.config import Config
 from dbsp.runtime.leases import ALL, Leased, looked_up
+from dbsp.zset.schema import schema_of
 
 ANALYZE = "EXPLAIN ANALYZE"
 PIECE_ROWS = 65_536
@@ -48,7 +50,8 @@ class QueryReads(Reads):
     def query(self, sql: str, timeout_s: float | None = None) -> tuple[int, pa.Table]:
         """Return (step, result) of one read-only statement over the views and `dead_letters`, all as of that step.
 
-        The result of `EXPLAIN SELECT …` are the lines of its plan: see `explain_query`.
+        The result of `EXPLAIN SELECT …` are the lines of its plan: see `_explain`. `SHOW TABLES` lists the views, and
+        `DESCRIBE view` its columns.
         """
         return self._ask(sql, _Asked(timeout_s))
 
@@ -87,7 +90,21 @@ class QueryReads(Reads):
         """Return the result of `query_in_dialect` in portions, as `open_query` does."""
         return self._open(sql, _Asked(timeout_s, relations, dialect, stop))
 
+    def _listed(self, sql: str) -> str:
+        """Return the SELECT of a statement that lists views or columns; another statement as it is."""
+        wanted = listing(sql)
+        if wanted is None:
+            return sql
+        if wanted.view is None:
+            return names_query((*self.views(), DEAD_LETTERS))
+        known = {name.lower(): name for name in (*self.views(), DEAD_LETTERS)}
+        view = known.get(wanted.view.lower(), self.unread.spelled(wanted.view))
+        if view == DEAD_LETTERS:
+            return columns_query(schema_of(self.letters_table(self.finished_steps()).schema).columns)
+        return columns_query(self._schema(view).columns)
+
     def _open(self, sql: str, asked: _Asked) -> OpenResult:
+        sql = self._listed(sql)
         if explained(sql) is not None:
             step, table = self._ask(sql, asked)
             return OpenResult(step, table.schema, None, table)
@@ -99,6 +116,7 @@ class QueryReads(Reads):
         return OpenResult(steps[0] if steps else self.snapshot.step, portions.schema, portions)
 
     def _ask(self, sql: str, asked: _Asked) -> tuple[int, pa.Table]:
+        sql = self._listed(sql)
         statement = explained(sql)
         describe = asked.dialect is not None and bool(asked.dialect.get("describe"))
         if statement is not None and not describe:

@@ -67,7 +67,16 @@ def test_a_kind_that_is_not_offered_is_refused(client: httpx.Client) -> None:
 def test_what_newcomers_try_is_explained(client: httpx.Client) -> None:
     pushed = client.post("/v1/tables/large/rows", json=ROWS).json()["error"]
     assert pushed["message"] == "this is a view, which takes no rows: view=large tables=['orders']"
-    for sql in ("show tables", "DESCRIBE large", "desc large"):
+    for sql in ("show create view large", "describe select 1", "PRAGMA table_info('large')"):
         error = client.post("/v1/query", json={"sql": sql}).json()["error"]
         assert error["message"] == f"only SELECT is allowed: statement={sql}"
-        assert "GET /v1/views name the views" in error["hint"]
+        assert "SHOW TABLES lists the views" in error["hint"]
+    assert client.post("/v1/query", json={"sql": "show tables"}).json()["rows"][:2] == [["dead_letters"], ["large"]]
+    for sql in ("DESCRIBE large", "desc large;", "show columns from LARGE -- all"):
+        answer = client.post("/v1/query", json={"sql": sql}).json()
+        assert answer["columns"] == ["column_name", "column_type", "null"]
+        assert [row[0] for row in answer["rows"]] == ["id", "customer", "amount"]
+    assert "did you mean `large`" in client.post("/v1/query", json={"sql": "describe larg"}).json()["error"]["hint"]
+    assert ["reason", "varchar"] in [
+        row[:2] for row in client.post("/v1/query", json={"sql": "describe dead_letters"}).json()["rows"]
+    ]

@@ -53,6 +53,8 @@ def test_queries_are_those_of_postgres(server: Any, connect: Connect) -> None:
     assert asked(connection, "select current_database() as d, 'x?' as x").to_pylist() == [{"d": "kinds", "x": "x?"}]
     tables = asked(connection, "select table_name from information_schema.tables order by 1")
     assert tables.column(0).to_pylist() == ["all_kinds", "dead_letters", "large", "per_customer", "spent"]
+    assert asked(connection, "show tables").equals(tables.rename_columns(["name"]))
+    assert asked(connection, "describe large").column("column_name").to_pylist() == ["id", "customer", "amount"]
     assert asked(connection, "explain select * from large").column(0)[0].as_py().startswith("as of step")
     assert asked(connection, "select * from dead_letters").num_rows == 0
 
@@ -65,6 +67,8 @@ def test_queries_are_those_of_postgres(server: Any, connect: Connect) -> None:
         ("selec 1", ["not SQL", "hint: write one SELECT"]),
         ("insert into large values (1, 'a', 2)", ["only SELECT is allowed: statement=INSERT", "coordinator push"]),
         ("select 1; select 2", ["exactly one statement"]),
+        ("show create view large", ["only SELECT is allowed", "SHOW TABLES lists the views"]),
+        ("select now() + 1", ["more"]),
         ("select $1 + 1", ["a parameter without a value: $1"]),
         ("select * from read_csv('/etc/passwd')", ["read_csv"]),
         ("select 1 / (i - 5000) from range(9000) r(i) where i < 5000 union all select error('late')", ["late"]),
