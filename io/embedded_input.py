@@ -4,7 +4,7 @@ The coordinator's process appends; worker processes on the same host read at the
 
 - An append is on disk when it returns.
 - Offsets count rows without gaps; offsets of trimmed rows are never used again.
-- A bad row keeps its offset and gives the same dead letter at every read (10).
+- A bad row keeps its offset and gives the same dead letter at every read (invariant 10).
 - A repeated push returns its first position, also after a crash, because one transaction writes the rows and the
   number.
 - A number that the producer passed over is refused later, and never taken for a repeat (`dbsp.io.producer_numbers`).

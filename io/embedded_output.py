@@ -1,6 +1,6 @@
 """The embedded output log: one LMDB file per worker, with a reader for consumers.
 
-Invariant: a step's part appears whole and once (5): one transaction writes its rows, its checksum and the worker's
+Invariant: a step's part appears whole and once (invariant 5): one transaction writes its rows, its checksum and the worker's
 progress (`dbsp.io.progress`).
 
 **State** the views' rows per step until `trim`. Source: docs/concepts/logs.md.

@@ -1,8 +1,8 @@
 """The embedded step log: one record per step in an LMDB file, owned by the newest epoch.
 
-Invariants: a record is on disk when `append` returns (4). The transaction that writes also checks the epoch (6).
-Steps are numbered without gaps, and their input ranges follow each other (7), also across a trim. The newest record
-is never trimmed. Source: docs/concepts/logs.md and docs/concepts/coordinator.md.
+Invariants: a record is on disk when `append` returns (invariant 4). The transaction that writes also checks the epoch
+(invariant 6). Steps are numbered without gaps, and their input ranges follow each other (invariant 7), also across a trim. The
+newest record is never trimmed. Source: docs/concepts/logs.md and docs/concepts/coordinator.md.
 """
 
 from __future__ import annotations

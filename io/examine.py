@@ -139,7 +139,7 @@ class StepsSeen:
 
 
 def examine_steps(directory: Path) -> tuple[Examined, StepsSeen]:
-    """Read every record of the step log: whole, in its place, without gap or overlap in steps and ranges (7).
+    """Read every record of the step log: whole, in its place, without gap or overlap in steps and ranges (invariant 7).
 
     The head must say the same.
     """

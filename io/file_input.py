@@ -5,7 +5,7 @@ data folder. Worker processes read there where rows are. The files stay in place
 
 Invariants:
 1. A file is on disk when its rows get offsets, and what is noted of it never changes. So a range is the same at every
-   read (7, 10).
+   read (invariants 7, 10).
 2. A file that was changed or is gone is an error that names it, and never gives other rows.
 3. A file that cannot be used is one bad row, and a dead letter.
 4. Names that begin with `.` or `_`, and folders, are ignored.

@@ -3,7 +3,7 @@
 `<directory>/<view>/step-<step>-worker-<worker>.parquet` (or `.arrow`, `.jsonl`) appears whole or not at all. Steps
 without rows of a view have no file. A worker's progress is in `<directory>/.progress/<worker>`, and is noted after the
 files. After a crash between the two, the step is written again, over files of equal content. The epoch is checked
-before the files are written, and again when the step is noted (6). So an older writer leaves at most files that are
+before the files are written, and again when the step is noted (invariant 6). So an older writer leaves at most files that are
 equal to those already there, or to those its successor will write.
 """
 

@@ -1,8 +1,8 @@
 """Read imported files: the row count, whether the columns fit the table, and any stretch of rows as a push.
 
-Invariant: a stretch of rows is the same at every read and however it is cut (10). To this end, a file is compared with
-its first notes, and every row is decoded by itself. A read loads only what the stretch needs: the row
-groups it touches, or its lines. The newest of them are cached, because steps take stretches one after the other.
+Invariant: a stretch of rows is the same at every read and however it is cut (invariant 10). To this end, a file is compared
+with its first notes, and every row is decoded by itself. A read loads only what the stretch needs: the row groups it touches,
+or its lines. The newest of them are cached, because steps take stretches one after the other.
 
 - Parquet: the table's columns by name; others are ignored. A column of another type follows the rules of
   `dbsp.zset.given`, and a row with a value that does not fit is bad. An int8 column `__op` says 0 for insert, 1 for

@@ -6,7 +6,7 @@ log keeps the newest ones in one LMDB file, `<directory>/letters`, for queries a
 Invariants:
 
 - The letters of a step are stored under its number, in one transaction that replaces what was there. A step that runs again
-  therefore stores its letters once (5).
+  therefore stores its letters once (invariant 5).
 - The letters of a step are durable before the step counts as finished, so no checkpoint is above letters that are missing.
 - No letters are above the newest logged step: `drop_from` removes them when the pipeline returns to a backup.
 - The log notes which letters a step has replayed, in the same transaction as the letters of that step. A step that runs

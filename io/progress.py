@@ -2,7 +2,7 @@
 
 Progress and checksums are in one file: their own (outputs as files), or that of the rows (the embedded log). They
 outlive the trimming of rows, so a replayed step is recognised long after its rows are gone. The transaction that would
-write refuses an older epoch (6).
+write refuses an older epoch (invariant 6).
 
 **State** 8 bytes of checksum per step until `trim_progress`. Source: docs/concepts/logs.md.
 """

@@ -6,7 +6,8 @@ small values. A hold ends when the next version is held, or with its epoch.
 
 Invariants:
 
-1. A held version is copied as it was: its record and small values are kept byte for byte, its chunks never change (12).
+1. A held version is copied as it was: its record and small values are kept byte for byte, its chunks never change
+   (invariant 12).
 2. The hold may be late, after chunks were deleted. Then the copy is refused, and a newer version is chosen.
 3. Output progress is kept from the step that the owner names (`needed_from`). All stays until this epoch's owner names a step.
 

@@ -6,8 +6,9 @@ deletion has two parts:
 
 1. `condemn` returns the random name (the *life*) of the database that is in the folder. The life was drawn when the database
    was made.
-2. `discard_folder` renames the folder inside a write transaction. This transaction has checked the epoch (6), the life, and that
-   its file is the one in the folder. A process that raises the epoch also ends a process that is stopped in the transaction.
+2. `discard_folder` renames the folder inside a write transaction. This transaction has checked the epoch (invariant 6), the
+   life, and that its file is the one in the folder. A process that raises the epoch also ends a process that is stopped in the
+   transaction.
 
 A database that cannot be opened has no transaction. Its content is deleted through the folder's descriptor, not by
 its path.

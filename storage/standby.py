@@ -9,10 +9,11 @@ Invariants:
 1. A chunk number means the same chunk here and in the database where a version with the same record refers to it.
    Records are compared byte for byte. All other content of a standby is deleted before anything is copied in, because it
    may belong to steps that were rolled back.
-2. Every write is fenced like a database's (6): the epoch is compared in its transaction. The transaction also detects a late
-   task within an epoch. From the first `open` of an epoch on versions only grow, so a task that would go back is refused.
+2. Every write is fenced like a database's (invariant 6): the epoch is compared in its transaction. The transaction also detects
+   a late task within an epoch. From the first `open` of an epoch on versions only grow, so a task that would go back is
+   refused.
 3. A standby holds one or two versions from its first version on: a new one lands before the version before the last is
-   dropped (8).
+   dropped (invariant 8).
 4. Only a process that has raised a standby's epoch restores a database from it. So a database that was deleted on purpose stays
    deleted.
 

@@ -11,8 +11,9 @@ checks which try is under way.
 
 Invariants:
 
-1. A warm chunk stays until `adopt` makes a version (its chunks are then the version's), `forget`, a later try, or `open` (12).
-2. The epoch is compared in each transaction that writes (6).
+1. A warm chunk stays until `adopt` makes a version (its chunks are then the version's), `forget`, a later try, or `open`
+   (invariant 12).
+2. The epoch is compared in each transaction that writes (invariant 6).
 3. A try that was ended is not begun again.
 """
 

@@ -4,10 +4,11 @@ A start intersects the workers' versions, opens the greatest, replays, and runs.
 all workers at one step, commits all, and publishes. The pause only serves to agree on the step: the cut is pinned, and
 copied while steps go on. No clock, no I/O, no threads: the event loop and the simulator run this same function.
 
-Invariants kept here: a step runs only after its record is durable (4). A checkpoint begins only between steps, when all
-outputs below it are durable (11), and only one at a time. A rollback forgets the checkpoint in flight, claims a new
-epoch, and fences every member before it reads versions (6). A version is published only after every worker has
-acknowledged it (8). A layout is logged before its use. Nothing that an openable version names is discarded (12).
+Invariants kept here: a step runs only after its record is durable (invariant 4). A checkpoint begins only between steps, when
+all outputs below it are durable (invariant 11), and only one at a time. A rollback forgets the checkpoint in flight, claims a
+new epoch, and fences every member before it reads versions (invariant 6). A version is published only after every worker has
+acknowledged it (invariant 8). A layout is logged before its use. Nothing that an openable version names is discarded
+(invariant 12).
 
 Total: every (state, event) pair has a result, and an impossible pair raises `InternalError` that describes it. Source:
 docs/concepts/coordinator.md.

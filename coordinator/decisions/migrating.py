@@ -9,9 +9,9 @@ published, the workers that left are removed.
 Invariants kept here:
 
 - A migration plan (`MigrationPlan`) is logged before its first step, and a version in its layout is published. So a crash
-  at any later point finds both layouts (2, 3).
-- A step runs in the layouts of its own record, whatever was logged later (9).
-- No other rescale begins before the last worker that left is removed (12).
+  at any later point finds both layouts (invariants 2, 3).
+- A step runs in the layouts of its own record, whatever was logged later (invariant 9).
+- No other rescale begins before the last worker that left is removed (invariant 12).
 
 Source: docs/concepts/rescale.md; design record 0015.
 """

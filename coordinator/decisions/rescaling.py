@@ -18,8 +18,8 @@ The switch leads into a layout in which nothing has moved; `migrating` decides w
 Invariants kept here:
 
 - A layout is logged before it is used.
-- While a round reads a version, no second newer version is begun, so that the version stays openable (12).
-- Nothing that is copied ahead is part of any version before the switch (3).
+- While a round reads a version, no second newer version is begun, so that the version stays openable (invariant 12).
+- Nothing that is copied ahead is part of any version before the switch (invariant 3).
 - A rollback, a stop, an upgrade, a cancellation and another request each end a warm-up. The commands that remove a
   worker that left also remove what the warm-up has made.
 

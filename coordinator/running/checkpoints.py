@@ -2,7 +2,7 @@
 
 Invariants: the input positions at a checkpoint are in the ledger before the first worker pins it. A version is published when
 all workers hold it, and their standbys on other hosts. If there are copies, its object is among them, too. Logs are trimmed
-only below the oldest version that a worker can still open (12).
+only below the oldest version that a worker can still open (invariant 12).
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Carry out the commands of the machine with the runtime, the logs and the ledger; each command results in an event.
 
-Invariants: the record of a step is durable before the runtime gets the step (4). The input positions at a checkpoint
+Invariants: the record of a step is durable before the runtime gets the step (invariant 4). The input positions at a checkpoint
 are in the ledger before the first worker pins it. Logs are trimmed only below the oldest version that a worker can
-still open (12). Every error becomes a `Failed` event, so that the machine alone decides what it means. The simulator
+still open (invariant 12). Every error becomes a `Failed` event, so that the machine alone decides what it means. The simulator
 uses this class unchanged, with logs and runtimes in memory; waiting, requests and threads are in `event_loop`.
 """
 

@@ -6,7 +6,7 @@ in its partition, to a later step. The table waits, and all other tables go on. 
 the first step that takes the message drops it. A start tries the message again, with the settings of that time.
 
 Invariants: rows are left to later steps only in records that this process has logged and that never ran to the end. So
-no output ever changes. The newest record gives its rows back first, so that ranges always follow each other (7).
+no output ever changes. The newest record gives its rows back first, so that ranges always follow each other (invariant 7).
 """
 
 from __future__ import annotations

@@ -398,7 +398,7 @@ def open_version(work: Work, worker: int, version: int, epoch: int, layout: Layo
 
 
 def check_outputs(work: Work, worker: int, step: int, layout: Layout) -> None:
-    """Check that the worker's outputs of all steps below a checkpoint exist; they were durable before the checkpoint (11).
+    """Check that the worker's outputs of all steps below a checkpoint exist, as they did when it was taken (invariant 11).
 
     The log begins at the step at which the worker joins, and is created only then.
 
@@ -429,8 +429,8 @@ def check_outputs(work: Work, worker: int, step: int, layout: Layout) -> None:
 def pin(work: Work, worker: int, version: int, checkpoint: CheckpointId, layout: Layout) -> None:
     """Pin the worker's state for `version`; trim output progress that only replays from before `version - 1` would compare.
 
-    All workers have held `version - 1` since it was published, and return to no older version (12). If copies lag, the
-    workers may return to the newest version that is whole in the copies. The outputs are trimmed here, between two steps,
+    All workers have held `version - 1` since it was published, and return to no older version (invariant 12). If copies lag,
+    the workers may return to the newest version that is whole in the copies. The outputs are trimmed here, between two steps,
     and not by `copy`, because a worker's output log has one user at a time.
     """
     database = work.resources.database(worker)

@@ -9,7 +9,7 @@ The watermark of a table has a maximum per input partition (`Timing.reached`). I
 over the partitions that are not idle. A watermark on a derived stream has one maximum, over all workers.
 
 **Laws**
-1. `finished` takes maxima and minima over all workers, so a `Timing` does not depend on the number of workers (9).
+1. `finished` takes maxima and minima over all workers, so a `Timing` does not depend on the number of workers (invariant 9).
 2. No waterline ever falls.
 3. The waterline of a table's watermark is at most every partition's maximum minus the lateness. Partitions that were
    idle or absent in an earlier step are exempt. So a row within the lateness of its own partition's maximum is never

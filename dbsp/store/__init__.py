@@ -341,7 +341,7 @@ class Database(Protocol):
     def take_warm(self, epoch: int, layout_version: int, opened: bool, parts: Sequence[tuple[bytes, Batch]]) -> int:
         """Keep the rows of these parts as chunks that no version refers to yet; return the bytes written.
 
-        The chunks stay until `adopt`, `forget_warm`, parts for a later layout, or `open` (12). `opened` says that
+        The chunks stay until `adopt`, `forget_warm`, parts for a later layout, or `open` (invariant 12). `opened` says that
         steps run on this database meanwhile.
 
         **Errors** The call checks these where it writes:

@@ -7,11 +7,11 @@ have been deleted.
 
 Invariants:
 
-- Rows and progress appear together or not at all (5).
-- After every take-over of the producer the log reads the last progress record and compares the epoch (6). Kafka
+- Rows and progress appear together or not at all (invariant 5).
+- After every take-over of the producer the log reads the last progress record and compares the epoch (invariant 6). Kafka
   fences the producer that began earlier, not the one of the older epoch.
 - After a commit in doubt, the log takes over again and reads the last progress record to learn the result.
-- Every dead letter fits in a message, because otherwise one bad row would stop the pipeline for ever (10). A long
+- Every dead letter fits in a message, because otherwise one bad row would stop the pipeline for ever (invariant 10). A long
   payload is cut, and its reason says so.
 
 Source: docs/concepts/logs.md.

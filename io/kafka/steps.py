@@ -6,8 +6,8 @@ positions, ledger). Every claim and every trim writes a `head`, so that the posi
 records stay in the log. So does every change of the ledger: then a lost disk of the coordinator loses nothing. Versions that
 do not know the ledger ignore it. The state is the fold of all records in order. Any thread may use the log.
 
-Invariants: a record is committed when `append` returns (4). After every take-over of the producer, the epoch is
-compared with the newest in the log (6). Steps have no gaps, and their ranges follow each other (7). Source:
+Invariants: a record is committed when `append` returns (invariant 4). After every take-over of the producer, the epoch is
+compared with the newest in the log (invariant 6). Steps have no gaps, and their ranges follow each other (invariant 7). Source:
 docs/concepts/logs.md and docs/concepts/coordinator.md.
 """
 

@@ -131,11 +131,14 @@ class TopKOperator(Operator):
 
 @dataclass(frozen=True, slots=True)
 class _Places:
-    """The places of each row: its first place after the offset, its number of places, and its number after the offset."""
+    """The places of each row among the ordered rows of its partition; a row of weight w has w places."""
 
     first: Positions
+    """The row's first place at or after the offset; the partition's first place is 0."""
     held: Positions
+    """How many of its places are below offset + k."""
     shown: Positions
+    """How many of these are at or after the offset, and so in the output."""
 
 
 def _places_before(query: Positions, weight: Positions) -> Positions:

@@ -7,9 +7,9 @@ a thread (`BackgroundThread`). On Spark it is a process that the first task on t
 
 To use a background worker:
 
-1. Write the work as a function of a `Task` and picklable arguments, and wrap it in a `JobKind`. The function calls `task.check()`
-   now and then, which raises when the work is cancelled. It reports progress with `task.report(done, total)`. It gets objects
-   that the next job can use again from `task.cache.get(key, make)`; these are closed when the epoch changes.
+1. Write the work as a function of a `Task` and picklable arguments, and wrap it in a `JobKind`. The function calls
+   `task.check()` now and then, which raises when the work is cancelled. It reports progress with `task.report(done, total)`. It
+   gets objects that the next job can use again from `task.cache.get(key, make)`; these are closed when the epoch changes.
 2. Add the kind to `KINDS`: a background worker runs nothing else.
 3. In a task, call `background_worker = work.background.of(worker)`. It returns None where no background worker can run.
 
@@ -27,7 +27,7 @@ Invariants:
 
 - A background worker holds only caches and work in progress. Killing it at any moment costs only time: the caller catches
   `BackgroundLostError` and does the work itself.
-- A background worker refuses an older epoch, and drops everything at a newer one (6).
+- A background worker refuses an older epoch, and drops everything at a newer one (invariant 6).
 - A background worker ends with its owner (the executor's JVM).
 
 Source: docs/concepts/steps.md.

@@ -2,7 +2,7 @@
 
 Invariants:
 
-1. An older epoch is refused, and a newer one cancels all jobs and forgets all results and caches (6).
+1. An older epoch is refused, and a newer one cancels all jobs and forgets all results and caches (invariant 6).
 2. A cached object is closed only when no job of its epoch runs any more, because a job may be using it.
 3. A result is given out once.
 """
