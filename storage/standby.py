@@ -12,8 +12,7 @@ Invariants:
 2. Every write is fenced like a database's (invariant 6): the epoch is compared in its transaction. The transaction also detects
    a late task within an epoch. From the first `open` of an epoch on versions only grow, so a task that would go back is
    refused.
-3. A standby holds one or two versions from its first version on: a new one lands before the version before the last is
-   dropped (invariant 8).
+3. From its first version on a standby holds one or two versions (invariant 8). A new one lands before the oldest is dropped.
 4. Only a process that has raised a standby's epoch restores a database from it. So a database that was deleted on purpose stays
    deleted.
 
