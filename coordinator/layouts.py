@@ -19,6 +19,7 @@ from dbsp.coordinator.running.notices import (
     RescaleMoved,
     StateChanged,
 )
+from dbsp.coordinator.running.unusable_hosts import UnusableHost
 from dbsp.coordinator.settings.config import Config
 from dbsp.distribute.migration_plan import MigrationPlan
 from dbsp.errors import ConfigError
@@ -55,7 +56,7 @@ class RescalePlan:
 
     `bytes_moved` and `bytes_total` are None before a step has reported the size of the state. On the hosts in
     `hosts_joining` and `hosts_leaving` is no worker before, and after. `partitions_moved` are the input partitions that
-    another worker reads then.
+    another worker reads then. `hosts_excluded` are hosts on offer that get no worker.
     """
 
     workers: int
@@ -72,6 +73,7 @@ class RescalePlan:
     hosts_joining: tuple[str, ...] = ()
     hosts_leaving: tuple[str, ...] = ()
     partitions_moved: tuple[MovedPartition, ...] = ()
+    hosts_excluded: tuple[UnusableHost, ...] = ()
 
     @property
     def changes(self) -> bool:

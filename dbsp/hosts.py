@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import socket
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 
@@ -41,6 +41,15 @@ class HostChoice:
     def offered(self) -> Offered:
         """Return the hosts on offer."""
         return self.settings if self.named is None else self.named
+
+
+def remaining(offered: Offered, excluded: Collection[str] | None) -> Offered:
+    """Return the hosts on offer without the excluded ones; all of them if none would remain.
+
+    >>> remaining((("a", 1.0), ("b", 2.0)), ["a"]), remaining((("a", 1.0),), ["a"])
+    ((('b', 2.0),), (('a', 1.0),))
+    """
+    return tuple((host, weight) for host, weight in offered if host not in (excluded or ())) or offered
 
 
 def check_hosts(offered: Sequence[tuple[str, float]]) -> None:

@@ -54,11 +54,13 @@ class MoveWorkers:
     """Note in the ledger that the workers of lost hosts and disks are on other hosts from epoch `epoch` on. → `WorkersMoved`.
 
     `places` are pairs of a worker and its new host. The workers `anew` begin again from version 0: nothing was published.
+    A requested rescale that has named no hosts leaves out the hosts `excluded`, too.
     """
 
     epoch: int
     places: tuple[tuple[int, str], ...]
     anew: tuple[int, ...] = ()
+    excluded: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

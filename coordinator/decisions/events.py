@@ -27,7 +27,8 @@ class LedgerState:
     """The contents of the ledger, such as layouts, migration plans (`migration_plans`), workers and the requested rescale.
 
     `used` is the version of the layout in use. `offered` are the hosts on offer, None if the ledger has never noted any.
-    `rescale_rows` are the recent rows of each input partition as of the request to rescale.
+    `rescale_rows` are the recent rows of each input partition as of the request to rescale. `rescale_excluded` are the hosts that
+    the requested rescale leaves out; None if it has named its hosts.
     """
 
     layouts: Mapping[int, Layout]
@@ -43,6 +44,7 @@ class LedgerState:
     moved: tuple[MovedWorker, ...] = ()
     offered: Offered | None = None
     rescale_rows: Mapping[str, tuple[int, ...]] | None = None
+    rescale_excluded: tuple[str, ...] | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -210,6 +212,17 @@ class CopyEnded:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class HostsAwaited:
+    """News, at any time: all `hosts` answer on which the requested rescale places workers, or `silent` were awaited in vain.
+
+    No worker is on these hosts yet.
+    """
+
+    hosts: tuple[str, ...]
+    silent: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Published:
     """The ledger contains the version; logs below the oldest openable version are trimmed."""
 
@@ -310,13 +323,15 @@ class ResumeAsked:
 class RescaleAsked:
     """Go on with `workers` workers, on these hosts if some are named; the ledger contains the request already.
 
-    `partitions` has per table the recent rows of each input partition; None where nobody has counted them.
+    `partitions` has per table the recent rows of each input partition; None where nobody has counted them. Workers are placed on
+    no host in `excluded`; None if a user has named the hosts.
     """
 
     workers: int
     strategy: str = COLD
     hosts: Offered | None = None
     partitions: Mapping[str, tuple[int, ...]] | None = None
+    excluded: tuple[str, ...] | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -350,7 +365,7 @@ class SkipAsked:
 Request = (
     CheckpointAsked | PauseAsked | ResumeAsked | RescaleAsked | CancelAsked | StopAsked | UpgradeAsked | SkipAsked
 )  # fmt: skip
-News = CopyEnded | WarmEnded
+News = CopyEnded | WarmEnded | HostsAwaited
 Event = (
     LoopReady | Claimed | Created | Fenced | HostsLost | DisksLost | WorkersMoved
     | VersionsRead | ReturnedToCopies | NothingCopied | VersionOpened | Discarded | StepsRead | EnginesAccepted | Recorded

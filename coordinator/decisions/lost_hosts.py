@@ -41,7 +41,7 @@ def _of_hosts(facts: states.Facts, event: events.HostsLost) -> Decided:
     away = {*event.hosts, *event.silent}
     places = None if gone else _elsewhere(facts, there, moving, away, event.standbys)
     if places is not None:
-        return _moved(facts, places, anew)
+        return _moved(facts, places, anew, event.hosts)
     why = "there are no copies of it" if gone else "no other host is left"
     if facts.only_published and gone:
         why = "no standby that answers has the published version, and there are no copies"
@@ -71,7 +71,7 @@ def _of_disks(facts: states.Facts, event: events.DisksLost) -> Decided | None:
     moving = (lost & saved) | bad
     away = {*event.unwritable, *event.silent}
     places = _elsewhere(facts, there, moving, away, event.standbys) if moving else {}
-    return _moved(facts, places, anew) if places or (places is not None and anew) else None
+    return _moved(facts, places, anew, event.unwritable) if places or (places is not None and anew) else None
 
 
 def _without_state(facts: states.Facts, event: events.DisksLost) -> events.Failed:
@@ -100,8 +100,10 @@ def _elsewhere(
     return relocated(there, needed(facts), moving, away, facts.offered, standbys, facts.layout.zones)
 
 
-def _moved(facts: states.Facts, places: Mapping[int, str], anew: Collection[int]) -> Decided:
-    command = commands.MoveWorkers(epoch=facts.epoch, places=tuple(places.items()), anew=tuple(sorted(anew)))
+def _moved(facts: states.Facts, places: Mapping[int, str], anew: Collection[int], excluded: tuple[str, ...]) -> Decided:
+    command = commands.MoveWorkers(
+        epoch=facts.epoch, places=tuple(places.items()), anew=tuple(sorted(anew)), excluded=excluded
+    )
     return states.Recovering(facts=facts, awaits="moved"), (command,)
 
 

@@ -63,7 +63,7 @@ def step(state: states.State, event: events.Event) -> Answer:
             return _request(state, event)
         case events.Failed():
             return _failed(state, event)
-        case events.CopyEnded() | events.WarmEnded():
+        case events.CopyEnded() | events.WarmEnded() | events.HostsAwaited():
             return _news(state, event)
     return _answer(state, event)
 
@@ -296,7 +296,8 @@ def _choose(facts: states.Facts, event: events.VersionsRead) -> Answer:
 
 def _opened(facts: states.Facts, event: events.VersionOpened) -> Answer:
     """Note the opened version, and discard the workers outside its layout, which no version names any more."""
-    if serves(event.layout, facts.migration_plans, facts.requested.rescale, facts.offered, facts.partitions):
+    requested, plans = facts.requested, facts.migration_plans
+    if serves(event.layout, plans, requested.rescale, facts.offered, facts.partitions, requested.excluded):
         facts = rescaling.without_request(facts)
     facts = replace(
         facts, version=event.version, layout=event.layout, checkpoint_step=event.checkpoint.step,
@@ -518,6 +519,8 @@ def _news(state: states.State, event: events.News) -> Answer:
     copying = facts.copying
     if isinstance(event, events.WarmEnded):
         state = replace(state, facts=rescaling.note_ended(facts, event))
+    elif isinstance(event, events.HostsAwaited):
+        state = replace(state, facts=rescaling.note_hosts(facts, event))
     elif copying is not None and copying.version == event.version:
         ended = replace(copying, ended=True, code=event.code, message=event.message)
         state = replace(state, facts=replace(facts, copying=ended))

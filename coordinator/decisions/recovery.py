@@ -7,13 +7,13 @@ Versions are intersected over the workers of the version's own layout, which the
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from dbsp.coordinator.decisions import commands, events, states
 from dbsp.distribute.migration_plan import MigrationPlan
 from dbsp.errors import AwayError, CapacityError, OverloadedError, UnavailableError
-from dbsp.hosts import Offered
+from dbsp.hosts import Offered, remaining
 from dbsp.layout import Layout, homes, is_balanced
 from dbsp.store import CheckpointId, VersionInfo
 
@@ -82,7 +82,10 @@ def learned(facts: states.Facts, standing: events.LedgerState) -> states.Facts:
     migration_plans = {
         number: under_way(migration_plan, layouts) for number, migration_plan in standing.migration_plans.items()
     }
-    requested = replace(facts.requested, rescale=standing.rescale, strategy=standing.strategy, hosts=None)
+    requested = replace(
+        facts.requested, rescale=standing.rescale, strategy=standing.strategy, hosts=None,
+        excluded=standing.rescale_excluded, silent=None,
+    )  # fmt: skip
     partitions = facts.partitions if standing.rescale is None else standing.rescale_rows
     return replace(
         facts, layouts=layouts, layout=layouts[standing.used], members=standing.members, forming=standing.forming,
@@ -171,17 +174,20 @@ def serves(
     workers: int | None,
     offered: Offered | None,
     partitions: Mapping[str, Sequence[int]] | None = None,
+    excluded: Collection[str] | None = None,
 ) -> bool:
     """Return whether a layout is what a rescale to this many workers on these hosts asks for; False without a rescale.
 
     If a migration's steps run in the layout, the layout at its end decides. With None the hosts of the layout count.
-    `partitions` has the rows of each input partition by which the rescale chooses their readers.
+    `partitions` has the rows of each input partition by which the rescale chooses their readers. `excluded` are the hosts
+    that it leaves out.
     """
     if workers is None:
         return False
     migration_plan = migration_plans.get(layout.version)
     final = layout if migration_plan is None else migration_plan.new
-    return is_balanced(final if offered is None else replace(final, offered=offered), workers, partitions)
+    usable = remaining(final.offered if offered is None else offered, excluded)
+    return is_balanced(replace(final, offered=usable), workers, partitions)
 
 
 def hosts_of(facts: states.Facts, workers: Iterable[int]) -> tuple[str, ...]:

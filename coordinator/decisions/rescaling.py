@@ -28,12 +28,14 @@ Source: docs/concepts/rescale.md ("KIP-441"); design records 0014 and 0015.
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import dataclass, replace
 
 from dbsp.coordinator.decisions import commands, events, migrating, states
 from dbsp.coordinator.decisions.recovery import hosts_of, serves
 from dbsp.coordinator.decisions.strategies import COLD, WARMUP
 from dbsp.errors import ConfigError, InternalError
+from dbsp.hosts import remaining
 from dbsp.layout import Layout, is_change, rescaled
 from dbsp.logs import StepRecord
 from dbsp.store import CheckpointId
@@ -92,7 +94,7 @@ def switch(facts: states.Facts, warming: states.Warming, ahead: StepRecord | Non
         facts = replace(facts, layouts={**facts.layouts, new.version: new})
     else:
         migration_plan = migrating.course_to(
-            facts, _after(facts, warming.workers, warming.new.version), warming.strategy, ahead
+            facts, _after(facts, warming.workers, warming.new.version, warming.excluded), warming.strategy, ahead
         )
         new, facts = migration_plan.layout, migrating.noted(facts, migration_plan)
     return _log(states.Rescaling(
@@ -126,7 +128,8 @@ def rescaling(state: states.Rescaling, event: events.Event) -> Answer | Anew | N
             publish = commands.Publish(version=version, checkpoint=state.checkpoint, ends_rescale=True)
             return replace(state, awaits="published"), (publish,)
         case "published", events.Published(version=version) if version == state.version:
-            met = serves(state.new, facts.migration_plans, facts.requested.rescale, facts.offered)
+            plans, wanted = facts.migration_plans, facts.requested
+            met = serves(state.new, plans, wanted.rescale, facts.offered, excluded=wanted.excluded)
             facts = without_request(facts) if met else facts
             facts = replace(facts, forming=facts.forming - frozenset(state.new.workers))
             return Anew(facts=replace(facts, published=version, failures=0, copy_failures=0, warming=None))
@@ -156,6 +159,10 @@ def between_steps(facts: states.Facts, ahead: StepRecord | None) -> Answer | GoO
         return _cancel(facts, ahead)
     if warming is not None and (requested.end or requested.rescale is not None or warming.code is not None):
         return _cancel(facts, ahead)
+    if requested.silent:
+        return _forget(replace(without_request(facts), rescale_error=_unanswered(requested.silent)), ahead)
+    if awaited_hosts(facts):
+        return GoOn(facts=facts, ahead=ahead)
     if requested.rescale is not None and requested.strategy == COLD:
         return Rest(facts=facts, ahead=ahead)
     if requested.rescale is not None:
@@ -166,15 +173,37 @@ def between_steps(facts: states.Facts, ahead: StepRecord | None) -> Answer | GoO
     return _go_on(facts, warming, ahead) if warming is not None else GoOn(facts=facts, ahead=ahead)
 
 
+def awaited_hosts(facts: states.Facts) -> tuple[str, ...]:
+    """Return the hosts that have no worker yet, and that the requested rescale awaits before it begins. Steps go on meanwhile."""
+    requested = facts.requested
+    if requested.rescale is None or requested.silent is not None or not any(facts.layout.hosts):
+        return ()
+    new = _target(facts, requested.rescale)
+    return tuple(sorted({*new.hosts}.difference(facts.layout.hosts))) if isinstance(new, Layout) else ()
+
+
+def note_hosts(facts: states.Facts, event: events.HostsAwaited) -> states.Facts:
+    """Note whether the awaited hosts answer; ignore news of an earlier request."""
+    if event.hosts != awaited_hosts(facts):
+        return facts
+    return replace(facts, requested=replace(facts.requested, silent=event.silent))
+
+
+def _unanswered(hosts: tuple[str, ...]) -> str:
+    """Return the error message for a rescale whose hosts were awaited in vain."""
+    return f"no executor answers on hosts of joining workers: hosts={', '.join(hosts)}; start Spark's workers there"
+
+
 def _prepare(facts: states.Facts, workers: int, ahead: StepRecord | None) -> Answer:
     """Log the layout that is to follow, so that a start after a crash finds the databases to remove."""
-    new, strategy = _target(facts, workers), facts.requested.strategy
+    new, strategy, excluded = _target(facts, workers), facts.requested.strategy, facts.requested.excluded
     facts = without_request(facts)
     if not isinstance(new, Layout):
         return _forget(replace(facts, rescale_error=new), ahead)
     if strategy != WARMUP:
         new = migrating.course_to(facts, new, strategy, ahead).layout
-    facts = replace(_joined(facts, new), warming=states.Warming(new=new, workers=workers, strategy=strategy))
+    warming = states.Warming(new=new, workers=workers, strategy=strategy, excluded=excluded)
+    facts = replace(_joined(facts, new), warming=warming)
     return states.WarmingUp(facts=facts, awaits="logged", ahead=ahead), (migrating.log(facts, new, None),)
 
 
@@ -214,7 +243,7 @@ def _begin_round(facts: states.Facts, warming: states.Warming, ahead: StepRecord
     """
     warming = states.Warming(
         new=warming.new, workers=warming.workers, strategy=warming.strategy, round=warming.round + 1,
-        version=facts.version, step=facts.checkpoint_step,
+        version=facts.version, step=facts.checkpoint_step, excluded=warming.excluded,
     )  # fmt: skip
     if warming.strategy != WARMUP:
         return _go_on(facts, replace(warming, ended=True), ahead)
@@ -342,7 +371,8 @@ def without_warming(facts: states.Facts) -> states.Facts:
     facts = replace(facts, warming=None)
     if facts.requested.rescale is not None:
         return facts
-    return replace(facts, requested=replace(facts.requested, rescale=warming.workers, strategy=warming.strategy))
+    requested = replace(facts.requested, rescale=warming.workers, strategy=warming.strategy, excluded=warming.excluded)
+    return replace(facts, requested=requested)
 
 
 # --- helpers of all strategies --------------------------------------------------------------------------------------
@@ -359,18 +389,22 @@ def asked(facts: states.Facts, event: events.RescaleAsked, *, ending: bool) -> s
     counted = facts.partitions if event.partitions is None else event.partitions
     requested = replace(facts.requested, hosts=hosts)
     facts = replace(facts, rescale_error=None, requested=requested, partitions=counted)
-    wanted = (event.strategy, event.workers, facts.offered)
-    met = warming is not None and wanted == (warming.strategy, warming.workers, warming.new.offered)
+    wanted = (event.strategy, event.workers, facts.offered, event.excluded)
+    met = warming is not None and wanted == (
+        warming.strategy, warming.workers, warming.new.offered, warming.excluded
+    )  # fmt: skip
     if met and not ending:
-        return replace(facts, requested=replace(facts.requested, rescale=None, strategy=COLD, cancel=False))
-    return replace(
-        facts, requested=replace(facts.requested, rescale=event.workers, strategy=event.strategy, cancel=False)
+        facts = without_request(facts)
+        return replace(facts, requested=replace(facts.requested, cancel=False))
+    requested = replace(
+        requested, rescale=event.workers, strategy=event.strategy, excluded=event.excluded, silent=None, cancel=False
     )
+    return replace(facts, requested=requested)
 
 
 def without_request(facts: states.Facts) -> states.Facts:
     """Return the facts without a request for another number of workers."""
-    return replace(facts, requested=replace(facts.requested, rescale=None, strategy=COLD))
+    return replace(facts, requested=replace(facts.requested, rescale=None, strategy=COLD, excluded=None, silent=None))
 
 
 def checkpoint_id(facts: states.Facts, layout_version: int) -> CheckpointId:
@@ -392,18 +426,21 @@ def _target(facts: states.Facts, workers: int) -> Layout | str | None:
     If there can be none, return the reason.
     """
     try:
-        new = _after(facts, workers, max(facts.layouts) + 1)
+        new = _after(facts, workers, max(facts.layouts) + 1, facts.requested.excluded)
     except ConfigError as error:
         return str(error)
     return new if is_change(facts.layout, new, facts.partitions) else None
 
 
-def _after(facts: states.Facts, workers: int, version: int) -> Layout:
-    """Return the layout in use, rescaled to this many workers on the offered hosts and with this version."""
-    base = replace(facts.layout, offered=facts.offered)
+def _after(facts: states.Facts, workers: int, version: int, excluded: Collection[str] | None) -> Layout:
+    """Return the layout in use, rescaled to this many workers and with this version.
+
+    Workers are placed on the offered hosts but for the excluded ones; all stay on offer for later rescales.
+    """
+    base = replace(facts.layout, offered=remaining(facts.offered, excluded))
     host, partitions = facts.layout.hosts[0], facts.partitions
     new = rescaled(base, workers, step=facts.next_step, host=host, partitions=partitions)
-    return replace(new, version=version)
+    return replace(new, version=version, offered=facts.offered)
 
 
 def _joined(facts: states.Facts, new: Layout) -> states.Facts:

@@ -23,6 +23,8 @@ class Requested:
 
     `hosts` are the hosts that the newest rescale named. They can be used after that rescale is over or cancelled, too.
     With None, the hosts of the layout can be used.
+    `excluded` belongs to `rescale`: the hosts that it leaves out, as they are lost or their disks cannot be written.
+    None if it has named its hosts. `silent` are those of its hosts that were awaited in vain; None while they are awaited.
     `upgrade` ends the process like a stop, but only at a checkpoint with no later logged step.
     """
 
@@ -32,6 +34,8 @@ class Requested:
     rescale: int | None = None
     strategy: str = COLD
     hosts: Offered | None = None
+    excluded: tuple[str, ...] | None = None
+    silent: tuple[str, ...] | None = None
     cancel: bool = False
     upgrade: bool = False
 
@@ -98,6 +102,7 @@ class Warming:
     - `ended`: all is copied, or the round failed with error kind `code`.
     - `awaited` is the first version whose cut is after the round.
     - `ready`: the rest is small enough to be copied between two steps.
+    - `excluded` are the hosts that the rescale leaves out (`Requested.excluded`).
     """
 
     new: Layout
@@ -112,6 +117,7 @@ class Warming:
     message: str = ""
     awaited: int | None = None
     ready: bool = False
+    excluded: tuple[str, ...] | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -312,7 +312,7 @@ def _rescale(service: Service, body: RescaleBody) -> dict[str, Any]:
     planned, before = service.plan_rescale(body.workers, hosts), service.layout()
     shown = {**asdict(planned), "share": planned.share, "done": False}
     if not body.dry_run:
-        moved = service.rescale(body.workers, strategy=body.strategy, hosts=hosts)
+        moved = service.rescale(body.workers, strategy=body.strategy, hosts=hosts, plan=planned)
         shown |= {"done": True, "layout_version": service.layout().version, "pause_seconds": None}
         shown["partitions_moved"] = [asdict(each) for each in partitions_between(before, service.layout())]
         shown |= NOTHING_MOVED if moved is None else {**asdict(moved), "share": moved.share}

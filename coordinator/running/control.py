@@ -81,6 +81,7 @@ class Ledger:
     - `given_up` is the epoch of the last such return: versions of this epoch and before, above the one of the copies, are void.
     - `standbys` are all places on other hosts where a standby of a worker may be.
     - `rescale_rows` are the recent rows of each input partition, by which the requested rescale balances their readers.
+    - `rescale_excluded` are the hosts that the requested rescale leaves out; None if it has named its hosts.
     - `level` is the level of the formats (`dbsp.stored.levels`); ledgers of versions that did not note it have the first.
     - `own_since_us` is the time of the first checkpoint of a version with a newer level. An older version that writes the ledger
       drops it.
@@ -97,6 +98,7 @@ class Ledger:
     rescale: int | None = None
     strategy: str = COLD
     rescale_rows: Mapping[str, tuple[int, ...]] | None = None
+    rescale_excluded: tuple[str, ...] | None = None
     migration_plans: Mapping[int, MigrationPlan] = field(default_factory=dict)
     accepted: tuple[engines.Acceptance, ...] = ()
     signatures: Signatures | None = None
@@ -175,6 +177,7 @@ def standing(ledger: Ledger) -> LedgerState:
         members=ledger.members, forming=ledger.forming, published=ledger.published,
         rescale=ledger.rescale, strategy=ledger.strategy, accepted=ledger.accepted, fill=ledger.fill,
         moved=ledger.moved, offered=ledger.offered, rescale_rows=ledger.rescale_rows,
+        rescale_excluded=ledger.rescale_excluded,
     )  # fmt: skip
 
 
@@ -294,7 +297,8 @@ def opened(ledger: Ledger, version: int, layout: Layout) -> Ledger:
 
 def _serves(ledger: Ledger, layout: Layout) -> bool:
     """Return whether a layout is what the requested rescale asks for."""
-    return serves(layout, ledger.migration_plans, ledger.rescale, ledger.offered, ledger.rescale_rows)
+    rows, excluded = ledger.rescale_rows, ledger.rescale_excluded
+    return serves(layout, ledger.migration_plans, ledger.rescale, ledger.offered, rows, excluded)
 
 
 def log_layout(
@@ -331,17 +335,34 @@ def request_rescale(
     strategy: str = COLD,
     hosts: Offered | None = None,
     rows: Mapping[str, tuple[int, ...]] | None = None,
+    excluded: tuple[str, ...] | None = None,
 ) -> Ledger:
     """Note the request for a rescale to this many workers; with None remove it.
 
     Hosts that it names are on offer from now on. `rows` are the recent rows of each input partition. Only this process
-    knows them. A start that continues the rescale needs them, because the rescale may move partitions only.
+    knows them. A start that continues the rescale needs them, because the rescale may move partitions only. `excluded` are the
+    hosts that the rescale leaves out, for the same reason; with None those that recovery finds lost, unless it names its hosts.
     """
-    ledger = replace(ledger, rescale=workers, strategy=strategy, rescale_rows=None if workers is None else rows)
+    if excluded is None and hosts is None and workers is not None:
+        excluded = ()
+    ledger = replace(
+        ledger,
+        rescale=workers,
+        strategy=strategy,
+        rescale_rows=None if workers is None else rows,
+        rescale_excluded=excluded,
+    )
     if hosts is None:
         return ledger
     before = HostChoice(settings=()) if ledger.hosts is None else ledger.hosts
     return replace(ledger, hosts=replace(before, named=hosts))
+
+
+def exclude(ledger: Ledger, hosts: Iterable[str]) -> Ledger:
+    """Let the requested rescale leave out these hosts, too, unless it has named its hosts, or none is requested."""
+    if ledger.rescale is None or ledger.rescale_excluded is None:
+        return ledger
+    return replace(ledger, rescale_excluded=tuple(sorted({*ledger.rescale_excluded, *hosts})))
 
 
 def note_death(ledger: Ledger, step: int) -> Ledger:

@@ -16,11 +16,13 @@ from typing import Any
 from dbsp.coordinator.decisions import commands, events, fills, states
 from dbsp.coordinator.decisions.autoscale import Sample, Watching, decide, emptied, looked, may_do_with, seen
 from dbsp.coordinator.decisions.machine import step
-from dbsp.coordinator.decisions.rescaling import is_moving
+from dbsp.coordinator.decisions.rescaling import awaited_hosts, is_moving
 from dbsp.coordinator.decisions.strategies import COLD
 from dbsp.coordinator.running.command_runner import CommandRunner, Parts
 from dbsp.coordinator.running.control import request_rescale
 from dbsp.coordinator.running.host_command import HostCommand, HostOffer
+from dbsp.coordinator.running.idle_disks import IdleDisks
+from dbsp.coordinator.running.joining_hosts import JoiningHosts
 from dbsp.coordinator.running.loop_settings import LoopSettings
 from dbsp.coordinator.running.notices import (
     Autoscaled,
@@ -32,6 +34,7 @@ from dbsp.coordinator.running.notices import (
     StateChanged,
 )
 from dbsp.coordinator.running.status import LiveStatus, Snapshot, waiting_rescale
+from dbsp.coordinator.running.unusable_hosts import excluded, unusable
 from dbsp.errors import AwayError, DbspError, UnavailableError
 from dbsp.hosts import Offered
 from dbsp.logs import Waiting
@@ -92,6 +95,8 @@ class EventLoop:
         self._sampled = -1
         section = settings.autoscale
         self._hosts = HostCommand(section.hosts_command, section.hosts_timeout_s, self._wake.set)
+        self._disks = IdleDisks(parts.clock, self.runner.silent_hosts)
+        self._joining = JoiningHosts(parts.clock, self._wake.set)
         self._left: frozenset[str] = frozenset()
         """The hosts on offer before the rescale of autoscale; `hosts_command` takes back those that are then unused."""
         self._backfills = False
@@ -210,9 +215,9 @@ class EventLoop:
             self.runner.failed("LeaseViews", error)
 
     def _next_request(self) -> events.Request | events.News | None:
-        """Return news of a copy; else the next request of a user, of the checkpoint interval or of autoscale; else None."""
+        """Return news; else the next request of a user, of the checkpoint interval or of autoscale; None without any."""
         if (news := self._next_news()) is not None:
-            if news.code is not None:
+            if not isinstance(news, events.HostsAwaited) and news.code is not None:
                 self.live_status.post(replace(self.live_status.now, last_error=news.message))
             return news
         while self._inbox:
@@ -227,12 +232,15 @@ class EventLoop:
         return self._scale() if self._settings.autoscale.enabled and isinstance(self._state, states.Running) else None
 
     def _next_news(self) -> events.News | None:
-        """Return the end of a copy or a warm-up round that the machine does not know yet; None if there is none."""
+        """Return the end of a copy, a round or a wait for hosts that the machine does not know yet; None if there is none."""
         copying = self._state.facts.copying
         if copying is not None and not copying.ended and (news := self.runner.copy_news(copying.version)) is not None:
             return news
         warming = self._state.facts.warming
-        return self.runner.warm_news(warming.round) if warming is not None and not warming.ended else None
+        if warming is not None and not warming.ended and (ended := self.runner.warm_news(warming.round)) is not None:
+            return ended
+        hosts = awaited_hosts(self._state.facts) if isinstance(self._state, SETTLED) else ()
+        return self._joining.news(self.runner.running, hosts) if hosts else None
 
     def _scale(self) -> events.Request | None:
         """Return the rescale that `[autoscale]` decides on, after its request is durable in the ledger; else None."""
@@ -275,15 +283,20 @@ class EventLoop:
         return self._scale_to(offer.workers, offer.hosts)
 
     def _scale_to(self, wanted: int, hosts: Offered | None) -> events.Request | None:
+        """Return the request for so many workers, on these hosts or those on offer, but for the unusable ones."""
         facts, strategy, rows = self._state.facts, self._settings.strategy, self.runner.partitions
+        offered = facts.offered if hosts is None else hosts
         try:
-            self._control.change(facts.epoch, lambda ledger: request_rescale(ledger, wanted, strategy, hosts, rows))
+            left_out = excluded(offered, unusable(self.runner.running, self.runner.silent_hosts, offered))
+            self._control.change(
+                facts.epoch, lambda ledger: request_rescale(ledger, wanted, strategy, hosts, rows, left_out)
+            )
         except DbspError as error:
             self._observer.noted(AutoscaleFailed(workers=wanted, error=str(error)))
             return None
         lag, workers = self.live_status.now.lag_rows, len(facts.layout.workers)
-        self._observer.noted(Autoscaled(workers=wanted, workers_before=workers, lag_rows=lag))
-        return events.RescaleAsked(workers=wanted, strategy=strategy, hosts=hosts, partitions=rows)
+        self._observer.noted(Autoscaled(workers=wanted, workers_before=workers, lag_rows=lag, excluded=list(left_out)))
+        return events.RescaleAsked(workers=wanted, strategy=strategy, hosts=hosts, partitions=rows, excluded=left_out)
 
     def _release(self) -> None:
         """Run `hosts_command … release` with the hosts that autoscale's last rescale no longer uses."""
@@ -326,6 +339,7 @@ class EventLoop:
             try:
                 self._check_owner()
                 self.runner.silent_hosts.refuse_lost(self._state.facts.layout.hosts)
+                self._disks.refuse_lost(self.runner.running, self._state.facts.layout, self._state.facts.next_step)
                 if for_input and self.runner.step_is_due():
                     return events.Woken()
             except Exception as error:  # noqa: BLE001 - whatever a log raises is judged by the machine, as of any command

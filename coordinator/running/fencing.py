@@ -133,6 +133,7 @@ class Fencing:
 
         def moved_in(ledger: Ledger) -> Ledger:
             ledger = ledgers.doubt_members(ledger, command.anew)
+            ledger = ledgers.exclude(ledger, command.excluded)
             return relocations.move_workers(ledger, places, command.epoch, wall_us, common_disk=common_disk)
 
         ledger = self._change(moved_in)

@@ -17,10 +17,11 @@ Invariants
 from __future__ import annotations
 
 import subprocess
+import tempfile
 import threading
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
-from typing import ClassVar
+from typing import IO, ClassVar
 
 from dbsp.errors import DbspError, UnavailableError
 from dbsp.hosts import Offered, check_hosts, hosts_of_text
@@ -51,7 +52,7 @@ class HostCommand:
         """Store the command; without `words` there is none."""
         self._words, self._timeout_s, self._woken = tuple(words), timeout_s, woken
         self._lock = threading.Lock()
-        self._process: subprocess.Popen[str] | None = None
+        self._process: subprocess.Popen[bytes] | None = None
         self._runs = self._is_closed = False
         self._offer: HostOffer | None = None
         self._error: str | None = None
@@ -106,26 +107,34 @@ class HostCommand:
 
     def _output(self, arguments: tuple[str, ...]) -> str:
         """Return what the command prints. **Errors** `UnavailableError` if it cannot start, fails, or takes too long."""
-        command = [*self._words, *arguments]
+        with tempfile.TemporaryFile() as printed, tempfile.TemporaryFile() as said:
+            self._run_to_end([*self._words, *arguments], printed, said)
+            return _text(printed)
+
+    def _run_to_end(self, command: Sequence[str], printed: IO[bytes], said: IO[bytes]) -> None:
+        """Run the command, and write its output to these files.
+
+        A program that the command starts, such as Spark's worker, may have the files open afterwards. The end of a pipe would
+        come only when that program ends, too.
+        """
         with self._lock:
             if self._is_closed:
                 raise UnavailableError("the service ends")
             try:
-                self._process = subprocess.Popen(  # noqa: S603 - the user's own command
-                    command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+                process = self._process = subprocess.Popen(  # noqa: S603 - the user's own command
+                    command, stdin=subprocess.DEVNULL, stdout=printed, stderr=said
                 )
             except OSError as error:
                 raise UnavailableError(f"cannot run `{command[0]}`: {error.strerror}") from None
         try:
-            printed, said = self._process.communicate(timeout=self._timeout_s)
+            code = process.wait(self._timeout_s)
         except subprocess.TimeoutExpired:
-            self._process.kill()
-            self._process.communicate()
+            process.kill()
+            process.wait()
             raise UnavailableError(f"`{' '.join(command)}` took longer than {self._timeout_s:g} s") from None
-        if self._process.returncode:
-            story = said.strip()[-STORY_CHARACTERS:]
-            raise UnavailableError(f"`{' '.join(command)}` ended with code {self._process.returncode}: {story}")
-        return printed
+        if code:
+            story = _text(said).strip()[-STORY_CHARACTERS:]
+            raise UnavailableError(f"`{' '.join(command)}` ended with code {code}: {story}")
 
     def _offered(self, asked: HostOffer, text: str | DbspError) -> None:
         try:
@@ -139,6 +148,12 @@ class HostCommand:
 
     def _released(self, text: str | DbspError) -> None:
         self._error = None if isinstance(text, str) else text.message
+
+
+def _text(file: IO[bytes]) -> str:
+    """Return what is in the file, where a child process has written to it."""
+    file.seek(0)
+    return file.read().decode(errors="replace")
 
 
 def hosts_printed(text: str) -> Offered:

@@ -106,6 +106,7 @@ def encode_ledger(ledger: Ledger) -> dict[str, Any]:
         "rescale": ledger.rescale,
         "strategy": ledger.strategy,
         "rescale_rows": None if ledger.rescale_rows is None else dict(sorted(ledger.rescale_rows.items())),
+        "rescale_excluded": None if ledger.rescale_excluded is None else list(ledger.rescale_excluded),
         "nodes": [list(pair) for pair in ledger.nodes],
         "members": sorted(ledger.members),
         "forming": sorted(ledger.forming),
@@ -146,6 +147,7 @@ def decode_ledger(found: Mapping[str, Any]) -> Ledger:
         rescale=found["rescale"],
         strategy=found.get("strategy", COLD),
         rescale_rows=_decode_rows(found.get("rescale_rows")),
+        rescale_excluded=_decode_excluded(found.get("rescale_excluded")),
         nodes=tuple((label, token) for label, token in found["nodes"]),
         members=frozenset(found["members"]),
         forming=frozenset(found["forming"]),
@@ -176,6 +178,10 @@ def decode_ledger(found: Mapping[str, Any]) -> Ledger:
 
 def _decode_rows(found: Mapping[str, Iterable[int]] | None) -> dict[str, tuple[int, ...]] | None:
     return None if found is None else {table: tuple(rows) for table, rows in found.items()}
+
+
+def _decode_excluded(found: Iterable[str] | None) -> tuple[str, ...] | None:
+    return None if found is None else tuple(found)
 
 
 def _decode_hosts(found: Mapping[str, Any] | None) -> HostChoice | None:

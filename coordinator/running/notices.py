@@ -389,12 +389,13 @@ class WarmupEnded(Notice):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Autoscaled(Notice):
-    """Autoscale requested another number of workers."""
+    """Autoscale requested another number of workers; no worker is placed on the hosts `excluded`."""
 
     EVENT: ClassVar[str] = "autoscale"
     workers: int
     workers_before: int
     lag_rows: int
+    excluded: list[str]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

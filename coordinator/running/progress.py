@@ -21,6 +21,7 @@ class WaitingRescale:
     workers: int
     strategy: str
     waits_for: str
+    hosts_excluded: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -99,7 +100,8 @@ def waiting_text(waiting: WaitingRescale) -> str:
     >>> waiting_text(WaitingRescale(workers=3, strategy="icadd", waits_for="the rescale under way"))
     'to 3 workers by icadd: waits for the rescale under way'
     """
-    return f"to {waiting.workers} workers by {waiting.strategy}: waits for {waiting.waits_for}"
+    without = f" (without {', '.join(waiting.hosts_excluded)})" if waiting.hosts_excluded else ""
+    return f"to {waiting.workers} workers by {waiting.strategy}{without}: waits for {waiting.waits_for}"
 
 
 def rescale_text(rescale: RescaleProgress | MovingProgress) -> str:
@@ -125,8 +127,9 @@ def rescale_as_text(found: Mapping[str, Any]) -> str:
     """Describe a planned or a finished rescale for people."""
     before, after = found["workers_before"], found["workers"]
     if found["done"] and not found["shards_moved"] and not found.get("partitions_moved"):
-        return f"there are {after} workers already: nothing was moved"
-    hosts = "".join(f"\n{line}" for line in (*_host_lines(found), *_partition_lines(found)))
+        left_out = "".join(f"\n{line}" for line in _excluded_lines(found))
+        return f"there are {after} workers already: nothing was moved{left_out}"
+    hosts = "".join(f"\n{line}" for line in (*_host_lines(found), *_excluded_lines(found), *_partition_lines(found)))
     moved = f"{found['shards_moved']} of {found['shards']} shards ({found['share']:.1%}; at least {found['least']:.1%} must)"
     known = found["bytes_moved"] is not None
     size = f"{found['bytes_moved']:,} of {found['bytes_total']:,} bytes" if known else "how many bytes is not known yet"
@@ -146,6 +149,16 @@ def _host_lines(found: Mapping[str, Any]) -> Iterator[str]:
                 yield f"worker {placed['worker']} {verb} on host {placed['host']}"
     if left := found.get("hosts_leaving"):
         yield f"no worker is on {', '.join(left)} {'any more' if found['done'] else 'then'}: what runs there can be stopped"
+
+
+def _excluded_lines(found: Mapping[str, Any]) -> Iterator[str]:
+    """Yield the hosts on offer that get no worker, with the reason.
+
+    >>> [*_excluded_lines({"hosts_excluded": [{"host": "b", "reason": "it is lost"}]})]
+    ['host b gets no worker: it is lost']
+    """
+    for each in found.get("hosts_excluded", ()):
+        yield f"host {each['host']} gets no worker: {each['reason']}"
 
 
 def _partition_lines(found: Mapping[str, Any]) -> Iterator[str]:

@@ -15,7 +15,7 @@ from dbsp.coordinator.decisions import commands
 from dbsp.coordinator.decisions.alarms import Doing
 from dbsp.coordinator.decisions.cutting import Positions
 from dbsp.coordinator.decisions.moved_workers import MovedWorker
-from dbsp.coordinator.decisions.rescaling import is_moving
+from dbsp.coordinator.decisions.rescaling import awaited_hosts, is_moving
 from dbsp.coordinator.decisions.states import Facts, Halt
 from dbsp.coordinator.decisions.strategies import WARMUP
 from dbsp.coordinator.running.clock import Clock
@@ -35,11 +35,17 @@ def waiting_rescale(facts: Facts) -> WaitingRescale | None:
     requested, warming = facts.requested, facts.warming
     if requested.rescale is not None:
         waits_for = "the rescale under way" if is_moving(facts) else "the step under way"
-        return WaitingRescale(workers=requested.rescale, strategy=requested.strategy, waits_for=waits_for)
+        if hosts := awaited_hosts(facts):
+            waits_for = f"executors on {', '.join(hosts)}"
+        return WaitingRescale(
+            workers=requested.rescale, strategy=requested.strategy, waits_for=waits_for,
+            hosts_excluded=requested.excluded or (),
+        )  # fmt: skip
     if warming is not None and warming.strategy != WARMUP:
         return WaitingRescale(
-            workers=warming.workers, strategy=warming.strategy, waits_for="checkpoints beside the steps"
-        )
+            workers=warming.workers, strategy=warming.strategy, waits_for="checkpoints beside the steps",
+            hosts_excluded=warming.excluded or (),
+        )  # fmt: skip
     return None
 
 

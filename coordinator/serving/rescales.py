@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import replace
 from typing import Any
 
@@ -13,11 +14,16 @@ from dbsp.coordinator.decisions.strategies import COLD, STRATEGIES
 from dbsp.coordinator.layouts import RescalePlan, layout_as_json, plan_rescale
 from dbsp.coordinator.running import control as ledgers
 from dbsp.coordinator.running.event_loop import SETTLED
+from dbsp.coordinator.running.unusable_hosts import UnusableHost, excluded, lost_now, unusable
 from dbsp.coordinator.serving.core import ServiceCore, refuse_halted, refuse_in
 from dbsp.errors import ConfigError, UnavailableError
-from dbsp.hosts import Offered, check_hosts
+from dbsp.hosts import Offered, check_hosts, remaining
 from dbsp.layout import Layout
 from dbsp.runtime.runtime import MoveReport
+
+LOOK_S = 5.0
+"""For how long a rescale waits until the loop has looked at the disks of the hosts: a step may be under way."""
+SETTLED_NAMES = tuple(kind.__name__ for kind in SETTLED)
 
 
 class Rescales(ServiceCore):
@@ -26,30 +32,31 @@ class Rescales(ServiceCore):
     def plan_rescale(self, workers: int, hosts: Offered | None = None) -> RescalePlan:
         """Return what a rescale to `workers` would move after the present moves.
 
-        **Errors** `ConfigError` for an impossible count; `UnavailableError` if workers would be placed on a lost host.
+        Without named hosts, no worker is placed on a lost host, nor on one whose disk cannot be written. A host that is named
+        is waited for.
+        **Errors** `ConfigError` for an impossible count; `UnavailableError` if no host on offer can get workers.
         """
-        layout, step = replace(self._layout_to_be(), offered=self._offered(hosts)), self.snapshot.step
+        offered = self._offered(hosts)
+        unusable = () if hosts is not None else self._unusable(offered)
+        usable = remaining(offered, excluded(offered, unusable))
+        layout, step = replace(self._layout_to_be(), offered=usable), self.snapshot.step
         found = plan_rescale(
             layout, workers, step=step, state_bytes=self._state_bytes(), rates=self._rates,
             partitions=self._loop.runner.partitions or None,
         )  # fmt: skip
-        if hosts is None:  # a host that is named is waited for
-            self._refuse_lost(found, layout.offered)
-        return found
+        return replace(found, hosts_excluded=unusable)
 
-    def _refuse_lost(self, plan: RescalePlan, offered: Offered) -> None:
-        """Raise `UnavailableError` if workers would be placed on a host that counts as lost now."""
-        runner, targets = (
-            self._loop.runner,
-            sorted({*plan.hosts_joining, *(placed.host for placed in plan.joining)} - {""}),
-        )
-        runner.silent_hosts.look(runner.running, targets)
-        if lost := runner.silent_hosts.long_silent(targets):
-            stay = ",".join(host for host, _ in offered if host not in lost)
-            raise UnavailableError(
-                f"workers would be placed on lost hosts: workers={plan.workers} hosts={', '.join(lost)}",
-                f"name the hosts that stay: `coordinator rescale {plan.workers} --hosts {stay}`; or wait until all answer",
-            )
+    def _unusable(self, offered: Offered) -> tuple[UnusableHost, ...]:
+        """Return the hosts that get no worker: the lost ones, and, if the loop can ask soon, those with broken disks."""
+        hosts = self._loop.runner.silent_hosts
+        if self._thread is None:
+            return ()
+        if self.snapshot.state in SETTLED_NAMES:
+            with suppress(TimeoutError):
+                asked = self._loop.ask(lambda runtime, _facts: unusable(runtime, hosts, offered))
+                found: tuple[UnusableHost, ...] = asked.result(LOOK_S)
+                return found
+        return lost_now(self._loop.runner.running, hosts, offered)
 
     def _offered(self, named: Offered | None) -> Offered:
         """Return the hosts that a rescale names, else those on offer.
@@ -83,6 +90,7 @@ class Rescales(ServiceCore):
         *,
         strategy: str | None = None,
         hosts: Offered | None = None,
+        plan: RescalePlan | None = None,
     ) -> MoveReport | None:
         """Change the number of workers, and their hosts; return when a checkpoint in the new layout is published.
 
@@ -91,7 +99,8 @@ class Rescales(ServiceCore):
 
         Strategy "cold" stops the steps until all state is moved. Strategy "warmup" moves most of it while steps run.
         Strategies "icadd" and "redistribute" move it key by key in the steps. None means the strategy of the settings.
-        The request is durable before anything moves, so a crash resumes it. While keys move, another rescale waits. The
+        The request is durable before anything moves, so a crash resumes it. While keys move, another rescale waits. `plan` is
+        the result of `plan_rescale` for the same request, if there is one. The
         result has the bytes and shards that moved since the request; None if the layout has not changed.
 
         **Errors** `UnavailableError` if the rescale was abandoned: because of an error, `cancel_rescale`, or a newer
@@ -101,12 +110,13 @@ class Rescales(ServiceCore):
         if strategy not in STRATEGIES:
             raise ConfigError(f"no such strategy: strategy={strategy}", f"known: {', '.join(STRATEGIES)}")
         now = self.snapshot
-        changes = self.plan_rescale(workers, hosts).changes
-        if not changes and hosts is None and now.rescale is None and now.waiting is None:
+        plan = plan or self.plan_rescale(workers, hosts)
+        left_out = None if hosts is not None else tuple(sorted(each.host for each in plan.hosts_excluded))
+        if not plan.changes and hosts is None and now.rescale is None and now.waiting is None:
             return None
         refuse_halted(self.snapshot.halt)
         before = self._loop.runner.moved
-        rows = self.request_rescale(workers, strategy, hosts)
+        rows = self.request_rescale(workers, strategy, hosts, left_out)
 
         def met(state: states.State) -> bool | None:
             refuse_in(state)
@@ -117,11 +127,12 @@ class Rescales(ServiceCore):
                 raise UnavailableError(
                     f"the rescale was abandoned: {facts.rescale_error}", "the old layout stays in use"
                 )
-            if not serves(facts.layout, {}, workers, facts.offered if hosts is None else hosts):
+            offered = facts.offered if hosts is None else hosts
+            if not serves(facts.layout, {}, workers, offered, excluded=left_out):
                 raise UnavailableError(f"another rescale has replaced this one: workers={len(facts.layout.workers)}")
             return True
 
-        asked = events.RescaleAsked(workers=workers, strategy=strategy, hosts=hosts, partitions=rows)
+        asked = events.RescaleAsked(workers=workers, strategy=strategy, hosts=hosts, partitions=rows, excluded=left_out)
         self._result(lambda: self._loop.submit(asked, met), timeout_s)
         moved = self._loop.runner.moved
         return None if moved is before else moved
@@ -153,9 +164,9 @@ class Rescales(ServiceCore):
         self._result(lambda: self._loop.submit(events.CancelAsked(), met), timeout_s)
 
     def request_rescale(
-        self, workers: int, strategy: str = COLD, hosts: Offered | None = None
+        self, workers: int, strategy: str = COLD, hosts: Offered | None = None, excluded: tuple[str, ...] | None = None
     ) -> Mapping[str, tuple[int, ...]]:
-        """Note the request durably, with the recent rows of each input partition, and return these.
+        """Note the request durably, with the hosts that it leaves out and the recent rows of each input partition; return these.
 
         Before `start`, the service begins with the rescale.
 
@@ -168,7 +179,7 @@ class Rescales(ServiceCore):
         def noted(ledger: ledgers.Ledger) -> ledgers.Ledger:
             if epoch := self._loop.runner.epoch:  # 0 before the first claim
                 ledgers.refuse_older(ledger, epoch)
-            return ledgers.request_rescale(ledger, workers, strategy, hosts, rows)
+            return ledgers.request_rescale(ledger, workers, strategy, hosts, rows, excluded)
 
         self.built.parts.control.change(None, noted)
         if self._thread is None:

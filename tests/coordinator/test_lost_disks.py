@@ -67,6 +67,25 @@ def test_a_worker_whose_disk_is_lost_goes_on_from_its_standby(folder: Path, tmp_
     check_golden(folder, tmp_path)
 
 
+@pytest.mark.parametrize("how", ["empty", "broken"])
+def test_an_idle_pipeline_notices_a_lost_disk(how: str, folder: Path) -> None:  # noqa: F811 - the fixture
+    """No row arrives: the worker's database is made again where it can be, and the next rows find it."""
+    machines = hosted.Machines(folder / "hosts")
+    with running(folder, machines, *COPIES) as service:
+        push_rows(service, 1)
+        assert service.checkpoint(60)
+        before = service.snapshot.step
+        if how == "empty":
+            machines.wipe("b")
+            until(lambda: machines.home("b", 1).exists(), "the database is there again")
+        else:
+            machines.break_disk("b")
+            until(lambda: "b" not in homes(service).values(), "the worker of b has moved")
+        until(lambda: service.snapshot.state == "Running", "it goes on")
+        assert service.snapshot.step == before
+        push_rows(service, 2)
+
+
 @pytest.mark.parametrize("required", ["1", "0"])
 def test_a_lost_disk_is_made_again_from_the_copies(required: str, folder: Path, tmp_path: Path) -> None:  # noqa: F811 - the fixture
     """On the same host where its disk is empty; on another one where it cannot be written."""

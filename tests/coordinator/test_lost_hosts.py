@@ -21,6 +21,8 @@ from dbsp.coordinator.running import control as ledgers
 from dbsp.coordinator.running import relocations, watch
 from dbsp.coordinator.running.ledger_file import decode_ledger, encode_ledger
 from dbsp.coordinator.running.lost_hosts import HostLoss, SilentHosts
+from dbsp.coordinator.running.unusable_hosts import LOST as LOST_HOST
+from dbsp.coordinator.running.unusable_hosts import UnusableHost
 from dbsp.coordinator.service import Service
 from dbsp.coordinator.worker_resources import ConfiguredResources
 from dbsp.errors import AwayError, DbspError, UnavailableError
@@ -73,22 +75,22 @@ def test_the_workers_of_a_lost_host_move_and_its_old_databases_are_never_used(fo
 
 
 def test_a_rescale_places_no_worker_on_a_lost_host(folder: Path, tmp_path: Path) -> None:
-    """The hosts that stay are named, or the lost one comes back."""
+    """It leaves the host out, and says so; all hosts are used again when it is back. A host that is named is awaited."""
     machines = hosted.Machines(folder / "hosts")
     with running(folder, machines, *COPIES, common_disk=True) as service, traffic(service, 4):
         goes_on(service)
         lose(service, machines, "b")
-        for asked in (service.plan_rescale, lambda workers: service.rescale(workers, 60)):
-            with pytest.raises(
-                UnavailableError, match="workers would be placed on lost hosts: workers=4 hosts=b"
-            ) as refused:
-                asked(4)
-            assert "`coordinator rescale 4 --hosts a,c`" in str(refused.value.hint)
-        service.rescale(4, 60, hosts=(("a", 1.0), ("c", 1.0)))
+        assert service.plan_rescale(4).hosts_excluded == (UnusableHost(host="b", reason=LOST_HOST),)
+        service.rescale(4, 60)
         assert sorted(homes(service).values()) == ["a", "a", "c", "c"]
         machines.silent.clear()
-        service.rescale(3, 60, hosts=tuple((host, 1.0) for host in HOSTS))
+        assert service.plan_rescale(3).hosts_excluded == ()
+        service.rescale(3, 60)
         assert sorted(homes(service).values()) == ["a", "b", "c"]
+        lose(service, machines, "c")
+        service.rescale(2, 60, hosts=(("a", 1.0), ("b", 1.0)))
+        machines.silent.add("a")
+        until(lambda: {*homes(service).values()} == {"b"}, "the workers of a have moved")
     check_golden(folder, tmp_path)
 
 

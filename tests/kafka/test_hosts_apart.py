@@ -34,6 +34,7 @@ from tests.kafka.shop import Shop, by_step, summed
 from tests.pace import in_turn
 from tests.spark.networks import Networks
 from tests.spark.standalone import Cluster, standalone
+from tests.spark.waiting import until
 
 pytestmark = [pytest.mark.kafka, pytest.mark.crash, pytest.mark.spark]
 
@@ -198,6 +199,31 @@ def test_a_disk_is_lost_while_its_host_answers(broker: Broker, tmp_path: Path, k
         assert databases(tmp_path) == {HOSTS[0]: sorted({"0000", "0001"}.difference(there)), HOSTS[1]: there}
         version = (shop.status() or {})["version"]
         shop.until(lambda: (shop.status() or {}).get("version", 0) > version + 1, "two more checkpoints", 300)
+
+
+@pytest.mark.soak
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize("how", ["empty", "broken"])
+def test_an_idle_pipeline_notices_a_lost_disk(broker: Broker, tmp_path: Path, how: str) -> None:
+    """No row arrives; the worker's database is made again from the copies, here or elsewhere, before the next rows."""
+    pairs = ("--set", f"checkpoint.copies={tmp_path / 'copies'}", "--set", "layout.host_lost_s=5")
+    with cluster_shop(tmp_path, broker, seed=15, options=pairs) as (_, shop):
+        shop.until(lambda: (shop.status() or {}).get("version", 0) > 2, "three checkpoints")
+        until(lambda: shop.processed() == shop.sent, "it is idle", 60)
+        step, workers = (shop.status() or {})["step"], tmp_path / "cluster" / f"disk-{HOSTS[1]}" / "workers"
+        began = time.monotonic()
+        workers.rename(tmp_path / "lost")
+        if how == "broken":
+            workers.touch()
+        there = (
+            {HOSTS[0]: ["0000"], HOSTS[1]: ["0001"]} if how == "empty" else {HOSTS[0]: ["0000", "0001"], HOSTS[1]: []}
+        )
+        until(lambda: databases(tmp_path) == there, "the database is made again", 120)
+        until(lambda: (shop.status() or {}).get("state") == "Running", "it goes on", 120)
+        print(f"{how}: noticed and made again after {time.monotonic() - began:.1f} s")
+        assert (shop.status() or {})["step"] == step
+        reached = shop.sent
+        shop.until(lambda: shop.processed() > reached, "steps go on", 300)
 
 
 def lose_every_disk(shop: Shop, folder: Path, hosts: Sequence[str]) -> None:

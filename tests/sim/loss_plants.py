@@ -7,6 +7,7 @@ from dataclasses import replace
 
 import pytest
 
+from dbsp.coordinator.decisions import events
 from dbsp.coordinator.decisions.lost_hosts import with_hosts
 from dbsp.coordinator.running import command_runner, control, fencing
 from dbsp.coordinator.running.control import Ledger
@@ -66,7 +67,18 @@ def ask_only_what_is_silent(patch: Patch) -> None:
     patch.setattr(fencing.Fencing, "_lost_disks", lambda *_: None)
 
 
+def forget_what_is_left_out(patch: Patch) -> None:
+    """A recovery goes on with the requested rescale, and places workers on every host on offer."""
+    standing = control.standing
+
+    def without(ledger: Ledger) -> events.LedgerState:
+        return replace(standing(ledger), rescale_excluded=None)
+
+    patch.setattr(command_runner.ledgers, "standing", without)
+
+
 RULES = (
+    ("a rescale leaves out the same hosts after a recovery", forget_what_is_left_out, "9", 200),
     ("the worker of a lost disk goes on where its state is", ask_only_what_is_silent, "9", 60),
     ("a standby that lags is not promoted", promote_a_standby_that_lags, "9", 200),
     ("a worker of a published layout is never made anew", make_published_workers_anew, "9", 400),

@@ -13,6 +13,7 @@ import random
 from collections import Counter
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any, ClassVar
 
 from dbsp.coordinator.decisions import commands, events, states
@@ -25,7 +26,6 @@ from dbsp.coordinator.running.control import request_rescale
 from dbsp.coordinator.running.loop_settings import LoopSettings
 from dbsp.coordinator.running.relocations import strays
 from dbsp.errors import AwayError, CapacityError, DbspError, FencedError, UnavailableError
-from dbsp.hosts import Offered
 from dbsp.logs import StepRecord
 from dbsp.logs.step_commands import skipped_nodes
 from tests.coordinator import fake_runtime, fakes
@@ -33,6 +33,7 @@ from tests.sim.coordinator import Coordinator
 from tests.sim.coverage import Coverage
 from tests.sim.faults import NONE, OUTSIDE, WRITES, Faults, Fired, drawn
 from tests.sim.losses import Losses, opens_yet
+from tests.sim.unusable import UnusableHosts, named_hosts
 
 LIMITS = StepLimits(max_rows_per_step=12, max_step_delay_ms=5)
 RECOVERY_COMMANDS_USUAL = 12
@@ -100,6 +101,7 @@ class Simulation:
         self.world.bad = self._is_bad
         self.world.straggle = self._straggles
         self.places = random.Random(f"places of {self.seed}")
+        self.unusable = UnusableHosts(self.seed, self.world)
         self.standbys = random.Random(f"standbys of {self.seed}")
         self.outside = random.Random(f"outside of {self.seed}")
         self.has_outside = self.outside.random() < OUTSIDERS
@@ -267,15 +269,16 @@ class Simulation:
             if self.random.random() < 0.05:
                 workers = 5000  # more than there can be
             strategy = self.random.choice(STRATEGIES)
-            hosts = self._named_hosts()
+            hosts = named_hosts(self.world, self.places, NAMED, HOSTS) if self.HOSTS_CHANGE else None
+            left_out = self.unusable.left_out(HOSTS) if hosts is None else None
+            wanted = partial(request_rescale, workers=workers, strategy=strategy, hosts=hosts, excluded=left_out)
             try:
-                self.world.control.change(epoch, lambda ledger: request_rescale(ledger, workers, strategy, hosts))
-            except (
-                FencedError,
-                UnavailableError,
-            ):  # the user hears an error; the request may be in the ledger all the same
+                self.world.control.change(epoch, wanted)
+            except (FencedError, UnavailableError):  # the ledger may have the request all the same
+                self.unusable.is_heard = False
                 return None
-            return events.RescaleAsked(workers=workers, strategy=strategy, hosts=hosts)
+            self.unusable.is_heard = True
+            return events.RescaleAsked(workers=workers, strategy=strategy, hosts=hosts, excluded=left_out)
         draw = (draw - self.rates.rescale) / max(self._asks(), 1e-9)
         if draw >= 1.0:
             return None
@@ -284,12 +287,6 @@ class Simulation:
         every = (*kinds, events.StopAsked(now=True), events.StopAsked())
         weights = (1, 1, 2, 1, 1, 2) if self._is_rare() else (30, 10, 48, 4, 2, 6)
         return self.random.choices(every, weights)[0]
-
-    def _named_hosts(self) -> Offered | None:
-        """The hosts that a rescale names, where hosts have names; mostly it names none."""
-        if not (self.HOSTS_CHANGE and self.world.offered) or self.places.random() >= NAMED:
-            return None
-        return tuple((host, 1.0) for host in self.places.sample(HOSTS, self.places.randint(1, len(HOSTS))))
 
     def _is_rare(self) -> bool:
         """States that are seldom and short: users ask more often there, so that every request meets every state."""
@@ -310,7 +307,7 @@ class Simulation:
             told = coordinator.runner.copy_news(copying.version)
         if told is None and warming is not None and not warming.ended:
             told = coordinator.runner.warm_news(warming.round)
-        return told
+        return told or self.unusable.news(coordinator.state.facts, quiet=self.quiet)
 
     def skip(self, state: states.Halted) -> events.Request:
         """The user decides, sometimes about a step that is long past."""
@@ -380,6 +377,8 @@ class Simulation:
         facts = coordinator.state.facts
         if isinstance(command, commands.RunStep) and command.replay and facts.epoch == self.world.epoch:
             self._engine_may(command.record, facts.engine)
+        if isinstance(command, commands.LogLayout) and facts.epoch == self.world.epoch:
+            self.unusable.judge(command.layout, facts.layout)
         event = coordinator.runner.perform(command)
         news = self.news(coordinator)
         if news is not None:

@@ -30,6 +30,8 @@ class Cluster:
     workers: dict[str, subprocess.Popen[bytes]]
     begin: Callable[[str], None]
     """Start the Worker of a host, also one that was killed; returns when it is registered."""
+    command: Callable[[str], list[str]]
+    """The command that starts the Worker of a host, for others to run."""
 
     def executors(self, host: str) -> list[int]:
         """The pids of the executor JVMs that a Worker has started."""
@@ -64,16 +66,18 @@ def standalone(
         until(lambda: _listens(here, port), "the master listens")
         workers: dict[str, subprocess.Popen[bytes]] = {}
 
-        def begin(host: str) -> None:
+        def command(host: str) -> list[str]:
             room = ["--cores", str(cores), "--memory", f"{600 * cores}m"]
             options = ["--host", host, *room, "--webui-port", "0"]
             options += ["--work-dir", str(folder / host), f"spark://{here}:{port}"]
             kind = "org.apache.spark.deploy.worker.Worker"
-            command = [SPARK_CLASS, kind, *options]
+            words = [SPARK_CLASS, kind, *options]
             if apart is not None:
-                command = seeing(folder / f"disk-{host}", apart, command)
-            inside = [] if own is None else own.inside(host)
-            workers[host] = _daemon(stack, folder, host, [*inside, *command], environment)
+                words = seeing(folder / f"disk-{host}", apart, words)
+            return [*([] if own is None else own.inside(host)), *words]
+
+        def begin(host: str) -> None:
+            workers[host] = _daemon(stack, folder, host, command(host), environment)
 
         def registered(host: str) -> None:
             log = folder / f"{host}.log"
@@ -87,7 +91,7 @@ def standalone(
             begin(host)
         for host in hosts:
             registered(host)
-        yield Cluster(master=f"spark://{here}:{port}", workers=workers, begin=again)
+        yield Cluster(master=f"spark://{here}:{port}", workers=workers, begin=again, command=command)
 
 
 def _daemon(
