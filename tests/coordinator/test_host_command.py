@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import signal
 import threading
 from collections.abc import Callable
 from pathlib import Path
@@ -113,6 +115,15 @@ def test_an_offer_is_taken_once(command: Callable[..., HostCommand]) -> None:
     assert found.runs, "until it is taken"
     assert found.taken() == HostOffer(workers=2, layout=7, hosts=(("b", 2.0), ("c", 1.0), ("d", 1.0)))
     assert not found.runs
+
+
+def test_a_program_that_the_command_leaves_running_delays_nothing(
+    command: Callable[..., HostCommand], tmp_path: Path
+) -> None:
+    """It has the command's output open: Spark's worker is such a program."""
+    found = command("sh", "-c", f"sleep 600 & echo $! > {tmp_path / 'pid'}; echo b", timeout_s=30)
+    os.kill(int((tmp_path / "pid").read_text()), signal.SIGKILL)
+    assert found.taken() == HostOffer(workers=2, layout=7, hosts=(("b", 1.0),))
 
 
 def test_the_end_of_the_service_ends_the_command() -> None:
