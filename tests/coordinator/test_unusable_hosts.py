@@ -13,12 +13,12 @@ from hypothesis import strategies as st
 
 from dbsp.coordinator.decisions import events, rescaling
 from dbsp.coordinator.decisions.recovery import learned, serves
+from dbsp.coordinator.decisions.strategies import STRATEGIES
 from dbsp.coordinator.running import joining_hosts
 from dbsp.coordinator.running.control import exclude, new_ledger, opened, request_rescale, standing
 from dbsp.coordinator.running.ledger_file import decode_ledger, encode_ledger
 from dbsp.coordinator.running.unusable_hosts import LOST, UNWRITABLE, UnusableHost, excluded
 from dbsp.coordinator.service import Service
-from dbsp.coordinator.strategies import STRATEGIES
 from dbsp.errors import UnavailableError
 from dbsp.hosts import Offered
 from dbsp.layout import Layout, initial
