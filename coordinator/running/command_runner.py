@@ -286,6 +286,11 @@ class CommandRunner:
         return event
 
     def _open(self, command: commands.OpenVersion) -> events.Event:
+        loss = self.silent_hosts.loss
+        if (
+            loss.movable and not loss.only_standbys
+        ):  # after the opening a lost worker has this version alone, in the copies
+            self._change(lambda ledger: ledgers.acknowledged(ledger, command.version))
         found = self.runtime.open(command.version, command.epoch, command.layout)
         if found != command.checkpoint:
             raise DataError(f"the workers opened another checkpoint: opened={found} chosen={command.checkpoint}")

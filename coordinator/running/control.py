@@ -283,6 +283,14 @@ def publish(ledger: Ledger, version: int, *, ends_rescale: bool) -> Ledger:
     return request_rescale(ledger, None) if met else ledger
 
 
+def acknowledged(ledger: Ledger, version: int) -> Ledger:
+    """Note a version that all workers of its layout hold, and that was not published as the process ended before."""
+    saved = ledger.saved.get(version)
+    if saved is None or version <= ledger.published:
+        return ledger
+    return publish(ledger, version, ends_rescale=False)
+
+
 def opened(ledger: Ledger, version: int, layout: Layout) -> Ledger:
     """Note that all workers opened `version`, and a rescale to its layout is complete.
 
