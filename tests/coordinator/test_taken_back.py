@@ -6,17 +6,22 @@ Both versions run one story in turn, on the same data. Either is killed before e
 from __future__ import annotations
 
 import itertools
+import json
+import shutil
 import subprocess
 import sys
+from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+import deltalake
 import pytest
 
 from dbsp.coordinator.checks.doctor import read_ledger
 from dbsp.version import VERSION
-from tests.coordinator.released import RELEASED, SETTINGS, DiedError, Pipeline, missing, python
+from tests.coordinator.released import RELEASED, SETTINGS, DiedError, Pipeline, answers, missing, python
 from tests.pace import in_turn, turn
+from tests.spark.waiting import until
 
 ABSENT = missing()
 pytestmark = [
@@ -28,6 +33,15 @@ COMMANDS = 60
 """About so many commands has the story that is killed; the soak test kills at each until it ends alive."""
 PARTS = 4
 """Each test runs at every fourth commit: a start of 0.1.0 loads all of it."""
+SPARE = """
+[layout]
+standbys = ["spare"]
+[delta]
+directory = "lake"
+interval_s = 0.2
+views = ["per_customer", "large"]
+keys = { per_customer = "customer" }
+"""
 AT_ONCE = "upgrade.rollback_window_s=0"
 
 
@@ -169,3 +183,38 @@ def test_a_new_pipeline_is_refused(tmp_path: Path) -> None:
     refused = ended(pipeline.folder, str(python(tmp_path)), "-m", "dbsp.coordinator.serve", "pipeline.toml")
     assert refused.returncode == 3
     assert "a newer version of dbsp wrote it" in refused.stderr
+
+
+@rotates(2)
+def test_standbys_and_delta_tables_of_either_version(tmp_path: Path) -> None:
+    """Each version loses a worker's database, and makes it again from the standby of the other; both write the same tables."""
+    pipeline, tables = Pipeline(tmp_path / "shop", SETTINGS + SPARE), ("per_customer", "large")
+    for lost, version in enumerate((RELEASED, VERSION, RELEASED, VERSION)):
+        with pipeline.served(version):
+            if lost:
+                pipeline.check()
+            pipeline.push()
+            pipeline.checkpoint()
+            pipeline.push()
+            until(lambda: has_all(pipeline), "the tables have all steps")
+            pipeline.check()
+        expected = answers(pipeline.rounds)
+        for view in tables:
+            assert written(tmp_path / "shop" / "lake" / view) == expected[view], f"{version}: {view}"
+        shutil.rmtree(tmp_path / "shop" / "data" / "workers" / f"{lost % 2:04d}")
+
+
+def has_all(pipeline: Pipeline) -> bool:
+    told = pipeline.want("GET", "/v1/status")["delta"]
+    return len(told) == len(("per_customer", "large")) and not any(each["behind_steps"] for each in told)
+
+
+def written(table: Path) -> list[str]:
+    """Return the rows of a Delta table as texts in order; of a table of changes their sum."""
+    found = Counter[str]()
+    for row in deltalake.DeltaTable(str(table)).to_pyarrow_table().to_pylist():
+        weight = row.pop("weight", 1)
+        row.pop("step", None)
+        found[json.dumps(list(row.values()))] += weight
+    assert not -found
+    return sorted(found.elements())

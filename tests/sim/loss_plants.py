@@ -81,7 +81,7 @@ RULES = (
     ("a rescale leaves out the same hosts after a recovery", forget_what_is_left_out, "9", 200),
     ("the worker of a lost disk goes on where its state is", ask_only_what_is_silent, "9", 60),
     ("a standby that lags is not promoted", promote_a_standby_that_lags, "9", 200),
-    ("a worker of a published layout is never made anew", make_published_workers_anew, "9", 400),
+    ("a worker of a published layout is never made anew", make_published_workers_anew, "9", 800),
     ("what a moved worker left is deleted", leave_strays, "9", 200),
     ("a worker moves in every layout", move_in_the_first_layout_alone, "9", 200),
 )
