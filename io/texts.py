@@ -26,8 +26,10 @@ from dbsp.io.formats.csv_rows import (
 )
 from dbsp.io.formats.json_rows import decode_json_lines
 from dbsp.io.formats.lines import Bytes, Positions, behind_mark, starts_behind
+from dbsp.io.formats.near_names import NAME_CHARS_MAX
 from dbsp.io.pushed import BadRow, Push, PushBounds
 from dbsp.logs.sizes import Sizes
+from dbsp.settings import similar
 from dbsp.zset.batch import Batch
 from dbsp.zset.schema import BINARY, DURATION, STRING, Column
 from dbsp.zset.span_texts import spans_of_texts
@@ -152,8 +154,21 @@ def _misnamed(names: Sequence[str], table: Table) -> str:
         if names.count(column.name) > 1:
             return f"column {column.name}: repeated"
         if column.name not in names and (is_strict or not table.may_lack(column)):
-            return f"column {column.name}: missing" + (f"; not in the table: {', '.join(others)}" if others else "")
+            return f"column {column.name}: missing" + _others_told(others, table)
     return ""
+
+
+def _others_told(others: Sequence[str], table: Table) -> str:
+    """Return the names of a header that the table does not have, with the one that is meant or the sign between them."""
+    if not others:
+        return ""
+    sign = next((sign for sign in (";", "|", "\t") if sign in others[0]), None)
+    hint = (
+        f"values are separated by `,`, not by `{sign}`"
+        if sign
+        else similar(others[0][:NAME_CHARS_MAX], table.schema.names)
+    )
+    return f"; not in the table: {', '.join(others)}" + (f"; {hint}" if hint else "")
 
 
 def read_text(path: Path, bytes_max: int | None = None) -> Text:

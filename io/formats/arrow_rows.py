@@ -24,6 +24,7 @@ from numpy.typing import NDArray
 from dbsp.algebra.table import NO_DELETE, Table
 from dbsp.errors import CapacityError, DataError
 from dbsp.io.formats.arrow_sizes import decoded_bytes, row_bytes, stream_sizes
+from dbsp.io.formats.near_names import unknown_name
 from dbsp.io.formats.wire import to_json_text
 from dbsp.io.pushed import PAYLOAD_CHARS_MAX, BadRow, Push, PushBounds
 from dbsp.logs import DELETE, INSERT
@@ -152,7 +153,7 @@ def push_of(found: pa.Table, table: Table, reasons: Mapping[int, str] = MappingP
         raise _StreamError(f"repeated columns: {names}")
     unknown = [name for name in names if name not in table.schema and name != OPERATION]
     if unknown:
-        raise _StreamError(f"unknown column: {unknown[0]}")
+        raise _StreamError(unknown_name("column", unknown[0], table.schema.names))
     operations, bad_operation = _operations(found)
     columns = [_column(found, column, table) for column in table.schema]
     reasons = dict(reasons)

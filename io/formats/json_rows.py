@@ -38,6 +38,7 @@ from dbsp.io.formats.json_elements import walk_elements
 from dbsp.io.formats.json_scan import count_plain_rows, holds_long_exponent
 from dbsp.io.formats.json_values import Integer, Real, Repeating, RowError, decoder, refuse_repeated, row_errors
 from dbsp.io.formats.lines import MARK
+from dbsp.io.formats.near_names import unknown_name
 from dbsp.io.formats.wire import from_wire, holds_spans, wire_type
 from dbsp.io.pushed import BadRow, Push, PushBounds
 from dbsp.logs import DELETE, INSERT
@@ -46,8 +47,10 @@ from dbsp.zset.loose import loose_batch
 from dbsp.zset.schema import (
     BINARY,
     BOOL,
+    DATE,
     DURATION,
     STRING,
+    TIME,
     TIMESTAMP,
     TIMESTAMP_UTC,
     Column,
@@ -65,6 +68,11 @@ ROW_BYTES_MAX, DOCUMENT_BYTES_MAX = 16 << 20, 64 << 20
 """Bounds of pushed JSON: as Python values it takes up to thirty times its bytes, and a document is read as one text."""
 LONG_HINT = "send JSON lines of shorter rows, or an Arrow stream"
 _DIGITS_MAX = 400
+TEXT_FORMS = {
+    DATE: "2026-05-01", TIME: "10:00:00", TIMESTAMP: "2026-05-01 10:00:00", TIMESTAMP_UTC: "2026-05-01T10:00:00Z",
+    DURATION: "1 day, 10:00:00",
+}  # fmt: skip
+_NANOSECONDS = re.compile(r"\.\d{7}")
 _ENVELOPE = re.compile(rb'\s*\{\s*"(insert|delete)"\s*:\s*\{')
 _ENVELOPE_WITHIN = re.compile(rb'"(insert|delete)"\s*:\s*\{')
 _SPACE = re.compile(r"[ \t\r\n]*")
@@ -381,7 +389,7 @@ def _read_row(value: Any, table: Table, extras: bool, defaults: Mapping[str, Any
         row = {name: _known(part, table.schema[name].type) for name, part in row.items() if name in table.schema}
     unknown = [name for name in row if name not in table.schema]
     if unknown:
-        raise RowError(f"unknown column: {unknown[0]}")
+        raise RowError(unknown_name("column", unknown[0], table.schema.names))
     row = {**defaults, **row} if defaults else row
     needs_all = operation == INSERT or not table.primary_key
     return _Row(operation, [_read_value(row.get(column.name), column, table, needs_all) for column in table.schema])
@@ -434,7 +442,7 @@ def _reason(value: Any, type_: pa.DataType, place: str) -> str:
     if is_struct(type_) and isinstance(value, dict):
         unknown = [name for name in value if type_.get_field_index(name) < 0]
         if unknown:
-            return f"{place}: unknown field: {unknown[0]}"
+            return f"{place}: {unknown_name('field', unknown[0], tuple(field.name for field in type_))}"
         name = next(name for name, part in value.items() if not _fits(part, type_.field(name).type))
         return _reason(value[name], type_.field(name).type, f"{place}.{name}")
     try:
@@ -443,11 +451,18 @@ def _reason(value: Any, type_: pa.DataType, place: str) -> str:
         return f"{place}: not valid text"
     except _MISFITS as error:
         if isinstance(error, _KindError):
-            return f"{place}: expected {type_}, found {_kind(value)}"
+            return f"{place}: expected {type_}, found {_kind(value)}{_text_form(type_)}"
     if type_ == TIMESTAMP and _fits(value, TIMESTAMP_UTC):
         return f"{place}: a time with a zone, declare the column dbsp.TIMESTAMP_UTC: {_shown(value)}"
     form = " (an even number of hexadecimal digits)" if type_ == BINARY else ""
+    if type_ in TEXT_FORMS and _NANOSECONDS.search(str(value)):
+        form = " (at most six digits of a second)"
     return f"{place}: not a valid {type_}{form}: {_shown(value)}"
+
+
+def _text_form(type_: pa.DataType) -> str:
+    """Return what to send for a type that is a text in JSON; empty for other types."""
+    return f'; send a text such as "{TEXT_FORMS[type_]}"' if type_ in TEXT_FORMS else ""
 
 
 def _fits(value: Any, type_: pa.DataType) -> bool:
