@@ -191,7 +191,7 @@ def build(
         check_engines(config, control, steps, VERSION, accepting)
         if ledger.views is None or ledger.views.by != VERSION:
             control.change(None, lambda now: replace(now, views=readable(plan)))
-        letters = Letters(LetterLog(config.data_dir, _letter_limits(config)), plan)
+        letters = _letters(config, plan, is_replaced=found is not None)
     except DbspError:
         for part in (inputs, steps, control):
             part.close()
@@ -239,9 +239,14 @@ def work_of(config: Config, plan: Plan, run: str, level: int) -> Work:
     return Work(resources=resources_of(config, plan, level), plan=plan, run=run, common_disk=shares_disk(config))
 
 
-def _letter_limits(config: Config) -> LetterLimits:
+def _letters(config: Config, plan: Plan, *, is_replaced: bool) -> Letters:
+    """Open the dead letters; another coordinator may have replayed those of a folder that it has replaced."""
     section = config.letters
-    return LetterLimits(rows_max=section.rows_max, bytes_max=section.mb_max * MEBIBYTE, days_max=section.days_max)
+    limits = LetterLimits(rows_max=section.rows_max, bytes_max=section.mb_max * MEBIBYTE, days_max=section.days_max)
+    log = LetterLog(config.data_dir, limits)
+    if is_replaced:
+        log.note_elsewhere()
+    return Letters(log, plan)
 
 
 def _adopt(config: Config, plan: Plan, found: Ledger, *, evolve: bool) -> None:

@@ -49,6 +49,8 @@ SCHEMA = Schema((*DEAD_LETTER_SCHEMA, Column("header", STRING, nullable=False)))
 KEPT_FROM = b"kept from"
 READ_AGAIN = b"read again"
 """The key of the steps in which changed circuits have read the past of tables again, by table."""
+ELSEWHERE = ""
+"""The name in place of a table: of letters below this step it is not known whether another coordinator has replayed them."""
 NODES = b"nodes"
 """The key of a map from node names to signatures, as of the circuit whose node names the letters have."""
 FORMER = " (of a former circuit)"
@@ -216,6 +218,12 @@ class LetterLog:
         """Note that a changed circuit has read the past of these tables again in a step; do nothing without letters."""
         with self._lock:
             self._put_read_again({**self._read_again, **dict.fromkeys(tables, step)})
+
+    def note_elsewhere(self) -> None:
+        """Note that another coordinator has run steps since the newest letter here; its notes of replays are not here."""
+        with self._lock:
+            if self._steps:
+                self._put_read_again({**self._read_again, ELSEWHERE: max(self._steps) + 1})
 
     def _put_read_again(self, found: dict[str, int]) -> None:
         if self._env is not None and found != self._read_again:

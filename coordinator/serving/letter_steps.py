@@ -25,6 +25,7 @@ from dbsp.coordinator.serving.ingest import Ingest
 from dbsp.coordinator.serving.replay_total import ReplayTotal
 from dbsp.coordinator.settings.config import Config
 from dbsp.errors import ConfigError, UnavailableError
+from dbsp.io.letter_log import ELSEWHERE
 from dbsp.io.pushed import Push
 from dbsp.logs.replays import LetterRows, of_letters
 from dbsp.stored.levels import REPLAYS_SINCE
@@ -123,8 +124,11 @@ class ReplaysInSteps(Ingest):
         return plan
 
     def _read_meanwhile(self, letter: Letter) -> str | None:
-        """Return why a letter is refused if a changed circuit has read the past of its table since; None if not."""
-        step = self.built.letters.log.read_again(letter.table or "")
+        """Return why a letter is refused if a changed circuit, or another coordinator, may have used its row; None if not."""
+        log = self.built.letters.log
+        if letter.step < log.read_again(ELSEWHERE):
+            return "another coordinator has run the pipeline since, and may have replayed it"
+        step = log.read_again(letter.table or "")
         if letter.step >= step:
             return None
         return (

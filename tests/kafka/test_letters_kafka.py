@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -193,6 +194,30 @@ def test_a_changed_circuit_that_read_the_topic_again_has_the_rows(settings: Kafk
         sent(settings, "visits", {**visit, "pages": "x"})
         until(lambda: len(letters(client)) == 3, "it is read")
         assert counts(replay(client)) == (0, 1, 1, 1), "later letters are looked at"
+
+
+def test_a_coordinator_that_was_replaced_replays_no_letter_again(settings: KafkaSettings, tmp_path: Path) -> None:
+    """It comes back with the ledger and the letters of before, while another one has replayed them."""
+    write(settings, tmp_path)
+    visit = {"customer": "a", "pages": 2, **NOTE}
+    kept = ("control", "letters")
+    with running(tmp_path) as (service, client):
+        sent(settings, "visits", visit)
+        until(lambda: len(letters(client)) == 1, "it is read")
+        service.stop()
+    for name in kept:
+        shutil.copytree(tmp_path / "data" / name, tmp_path / "before" / name)
+    with running(tmp_path, IGNORE) as (service, client):
+        assert counts(replay(client)) == (1, 0, 0, 0)
+        service.stop()
+    for name in kept:
+        shutil.rmtree(tmp_path / "data" / name)
+        shutil.copytree(tmp_path / "before" / name, tmp_path / "data" / name)
+    with running(tmp_path, IGNORE) as (_, client):
+        found = replay(client)
+        assert counts(found) == (0, 0, 0, 1)
+        assert next(iter(found["not_replayable"])).startswith("another coordinator has run the pipeline since")
+        assert rows_of(client, "seen") == {"a": (1, 2)}
 
 
 POINTS = ["steps.append:before:1", "steps.append:after:1", "runtime.run_step:after:1", "letters.keep:after:1"]
