@@ -104,7 +104,7 @@ def survey(config: Config, plan: Plan, ledger: Ledger, resources: ConfiguredReso
     layout = ledger.layouts[saved.checkpoint.layout_version]
     touched = {table for (table, _), offset in saved.positions.items() if offset}
     fresh = frozenset(table.name for table in plan.tables) - touched
-    found = change(ledger.signatures, plan, fresh, logged)
+    found = change(ledger.signatures, plan, fresh, logged, ledger.nodes)
     again = renewed(ledger, found.backfill.views)
     old = _old_views(ledger, plan, found)
     if again and config.output.retracts:

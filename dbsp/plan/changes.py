@@ -10,12 +10,13 @@ No I/O: the coordinator and `dbsp.open` decide by this module. Source: design re
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from types import MappingProxyType
 from typing import TypeVar
 
 from dbsp.algebra.table import Table
+from dbsp.circuit.fingerprint import NodeToken, node_tokens
 from dbsp.errors import CircuitError
 from dbsp.logs import Range
 from dbsp.plan.backfill import Backfill, Missing, Modes, depends_on_time, modes
@@ -105,16 +106,18 @@ def change(
     plan: Plan,
     fresh: frozenset[str] = frozenset(),
     logged: Mapping[str, tuple[Range, ...]] = NO_LOGS,
+    nodes: Sequence[NodeToken] = (),
 ) -> CircuitChange:
     """Return the change that starting the pipeline of `old` with this plan would make.
 
     `fresh` are tables to which no row was ever pushed. Tables in `logged` may be backfilled from these rows of the input log, all
-    that steps have read of them. Where stored state has the same rows, the state is read instead.
+    that steps have read of them. Where stored state has the same rows, the state is read instead. `nodes` are those of the old
+    circuit, as `node_tokens` returned them: errors show their labels.
     **Errors** `CircuitError` names what is impossible, and what to do.
     """
     new = signatures(plan)
     before = _widened(old, plan)
-    _refuse_other(old, new, fresh, frozenset(before))
+    _refuse_other(old, new, fresh, frozenset(before), lambda name: _declarations(name, nodes, plan))
     _refuse_watermarks(old, new, plan)
     meaning = meanings(plan, before)
     views = views_as_before(plan, before)
@@ -206,10 +209,13 @@ def _narrowed(
 # --- refusals -------------------------------------------------------------------------------------------------------
 
 
-def _refuse_other(old: Signatures, new: Signatures, fresh: frozenset[str], widened: frozenset[str]) -> None:
+def _refuse_other(
+    old: Signatures, new: Signatures, fresh: frozenset[str], widened: frozenset[str], shown: Callable[[str], str]
+) -> None:
     """Raise `CircuitError` if the error policy differs, or the declaration of a table that is not `widened`.
 
-    A new table is refused too if rows were pushed to it before it was in the circuit.
+    `shown` returns both declarations of a table. A new table is refused too if rows were pushed to it before it was in the
+    circuit.
     """
     if old.error_policy != new.error_policy:
         story = f"before={old.error_policy} now={new.error_policy}"
@@ -217,7 +223,7 @@ def _refuse_other(old: Signatures, new: Signatures, fresh: frozenset[str], widen
     for name, signature in new.tables.items():
         if name in old.tables and old.tables[name] != signature and name not in widened:
             raise CircuitError(
-                f"the declaration of a table does not fit its kept rows: table={name}",
+                f"the declaration of a table does not fit its kept rows: table={name}{shown(name)}",
                 "put its declaration back; only columns that may be null or have a default may be added, after the others;"
                 " the default of a column stays, as its rows were filled with it",
             )
@@ -226,6 +232,17 @@ def _refuse_other(old: Signatures, new: Signatures, fresh: frozenset[str], widen
                 f"rows arrived in a new table before the circuit had it, and not all of them are kept: table={name}",
                 "give the new table another name",
             )
+
+
+def _declarations(name: str, nodes: Sequence[NodeToken], plan: Plan) -> str:
+    """Return the old and the new declaration of a table as parts of an error; empty if they are not known, or look alike."""
+    before, now = (
+        next((label.rpartition(" at ")[0] or label for label, _ in found if label.startswith(f"table {name} (")), None)
+        for found in (nodes, node_tokens(plan.circuit))
+    )
+    if before is None or now is None or before == now:
+        return ""
+    return f" before={before.removeprefix(f'table {name} ')} now={now.removeprefix(f'table {name} ')}"
 
 
 def _refuse_wider(old: Signatures, plan: Plan, readable: frozenset[str], before: Mapping[str, Table]) -> None:

@@ -370,7 +370,10 @@ def test_with_the_flag_what_cannot_be_ends_with_a_code_of_its_own(tmp_path: Path
     for flags in (["--accept-circuit"], ["--accept-circuit", "--check"]):
         done = script("serve", "pipeline.toml", *flags, folder=tmp_path)
         assert done.returncode == 2
-        assert "the declaration of a table does not fit its kept rows: table=orders" in done.stderr
+        assert "the declaration of a table does not fit its kept rows: table=orders before=(" in done.stderr
+        before_now = done.stderr.partition(" before=")[2].partition("\n")[0].split(" now=")
+        assert ["amount: int64" in text for text in before_now] == [True, False], before_now
+        assert ["amount: int32" in text for text in before_now] == [False, True], before_now
         assert "hint: put its declaration back" in done.stderr
         assert "Traceback" not in done.stderr
     assert prints(tmp_path / "data") == before
