@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import signal
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -73,14 +74,37 @@ gave up, 5 a limit, 6 fenced, 7 another version of dbsp, 70 a bug.
 """
 
 
+WITH_VALUES = ("--pipeline", "--url", "--token", "--ca")
+"""The options of all commands that have a value."""
+
+
 class _Commands(click.Group):
-    """The group of commands, which accepts `--json` after a command, too."""
+    """The group of commands, which accepts its own options after a command, too."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        """Parse the arguments with `--json` moved to the front, so that it may stand anywhere before `--`."""
+        """Parse the arguments with the options of the group moved to the front: they may be anywhere before `--`."""
         end = args.index("--") if "--" in args else len(args)
-        front = ["--json"] if "--json" in args[:end] else []
-        return super().parse_args(ctx, [*front, *(each for each in args[:end] if each != "--json"), *args[end:]])
+        front, rest = _own_first(args[:end])
+        return super().parse_args(ctx, [*front, *rest, *args[end:]])
+
+
+def _own_first(args: Sequence[str]) -> tuple[list[str], list[str]]:
+    """Divide arguments into the options of the group, with their values, and the rest.
+
+    >>> _own_first(["status", "--url", "http://a", "--json", "--ca=b", "-o", "c"])
+    (['--url', 'http://a', '--json', '--ca=b'], ['status', '-o', 'c'])
+    """
+    front: list[str] = []
+    rest: list[str] = []
+    following = iter(args)
+    for each in following:
+        if each in WITH_VALUES:
+            front += [each, *islice(following, 1)]
+        elif each == "--json" or each.partition("=")[0] in WITH_VALUES:
+            front.append(each)
+        else:
+            rest.append(each)
+    return front, rest
 
 
 @click.group(cls=_Commands, epilog=EPILOG, context_settings={"help_option_names": ["-h", "--help"]})

@@ -143,6 +143,10 @@ def check_arguments(statement: Any) -> None:
         kind = type(node)
         if isinstance(node, exp.Func) and not isinstance(node, ACCEPTED):
             continue  # an unknown function: the lowering refuses it by its name, which says more
+        if kind is exp.TableAlias and any(isinstance(name, exp.ColumnDef) for name in node.columns):
+            refuse(
+                node, f"the names of an alias have no types: alias={node.name}", "write alias(name, …), or cast columns"
+            )
         read = READ.get(kind, ())
         for key, value in node.args.items():
             if value in (None, False, []) or key == "_type" or _is_empty(value):

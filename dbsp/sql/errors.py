@@ -74,15 +74,15 @@ def name_of(node: Any) -> str:
     """Return the name that DuckDB has for a function, in lower case; sqlglot may have another one."""
     text = _written(node)
     name = text.partition("(")[0].strip().casefold()
-    return name if name.isidentifier() else str(node.sql_name()).casefold()
+    return name if name.isidentifier() and name != "cast" else str(node.sql_name()).casefold()
 
 
 def _written(node: Any) -> str:
     """Return a node as SQL text, or its name alone if the parser's generator fails because arguments are missing."""
-    from sqlglot.errors import SqlglotError  # noqa: PLC0415 (an extra: only SQL needs it)
+    from sqlglot.errors import ErrorLevel, SqlglotError  # noqa: PLC0415 (an extra: only SQL needs it)
 
     try:
-        text: str = node.sql(dialect="duckdb")
+        text: str = node.sql(dialect="duckdb", unsupported_level=ErrorLevel.IGNORE)
     except (SqlglotError, ValueError, AttributeError):
         return str(node.sql_name()).casefold() if hasattr(node, "sql_name") else str(node.key)
     return text

@@ -147,6 +147,8 @@ def _difference(node: Any, lower: Lower, _scope: Scope) -> Expr:
 
 def _bucket(node: Any, lower: Lower, scope: Scope) -> Expr:
     width, value = constant(lower(node.this)), lower(node.expression)
+    if isinstance(width, str):
+        refuse(node.this, f"a bucket's width is an interval, not a text: width={width}", f"write interval '{width}'")
     is_date = type_in(value, scope.schema) == DATE
     if is_date:
         value = value.cast(TIMESTAMP)
@@ -574,6 +576,9 @@ _TYPED: dict[str, Function] = {
     "epoch_us": _epoch(datetime.timedelta(microseconds=1), "microsecond"),
 }
 _REFUSED = {
+    "to_char": "write strftime(ts, '%Y-%m-%d')",
+    "current_date": "compare a column with now() in WHERE, such as ts >= now() - interval '1 day'",
+    "current_time": "compare a column with now() in WHERE, such as ts >= now() - interval '1 hour'",
     "make_timestamp": "write make_date(y, m, d) + to_hours(h) + to_minutes(m) + to_seconds(s)",
     "make_time": "write cast(s as time) of a text such as '12:30:00'",
     "random": "a replay gives the same rows: push such values as a column",
@@ -589,11 +594,6 @@ def called(node: Any, lower: Lower, scope: Scope) -> Expr:
     if name in _BY_NAME:
         return _BY_NAME[name](node, *(lower(part) for part in node.expressions))
     signed = (each.name for table in (SIGNATURES, AGGREGATES, WINDOWS) for each in table.values())
-    known = sorted({*signed, *NAMED, *_BY_NAME, *_TYPED})
-    return refuse(node, f"no such function: function={name}", _REFUSED.get(name) or nearest_function(name, known))
-
-
-def nearest_function(name: str, known: list[str]) -> str:
-    """Return a hint with the most similar function names, or a reference to the documentation if none is similar."""
-    hint = nearest(name, known)
-    return hint if hint.startswith("did you mean") else "docs/sql.md lists the functions"
+    similar = nearest(name, sorted({*signed, *NAMED, *_BY_NAME, *_TYPED}))
+    hint = similar if similar.startswith("did you mean") else "docs/sql.md lists the functions"
+    return refuse(node, f"no such function: function={name}", _REFUSED.get(name, hint))

@@ -84,6 +84,19 @@ def _is_value(part: Any) -> bool:
 
 _OPENING = ("L_PAREN", "L_BRACKET", "L_BRACE", "CASE")
 _CLOSING = ("R_PAREN", "R_BRACKET", "R_BRACE", "END")
+_NO_ELEMENT = (
+    "COMMA",
+    "SELECT",
+    "DISTINCT",
+    "FROM",
+    "WITH",
+    "GROUP_BY",
+    "ORDER_BY",
+    "PARTITION_BY",
+    "L_PAREN",
+    "L_BRACKET",
+)
+"""Tokens after which a comma has no element before it; sqlglot leaves such an element out silently."""
 _NUMBER = r"(?:\d[\d_]*(?:\.[\d_]*)?|\.\d[\d_]*)(?:[eE][+-]?\d+)?"
 _PREFIX = ("NOT", "DASH", "TILDE", "PLUS")
 
@@ -92,10 +105,14 @@ def _tokens(text: str) -> list[Any]:
     """Return the tokens of a text; refuse one that nests deeper than `NESTING_MAX`."""
     found: list[Any] = []
     begin = depth = signs = 0
+    before = ""
     for token in parser().Dialect.get_or_raise("duckdb").tokenize(text):
         if token.start < begin:
             continue
         kind = token.token_type.name
+        if kind == "COMMA" and before in _NO_ELEMENT:
+            raise MisplacedError("not SQL: something is missing before the comma", "the dialect is DuckDB's", token)
+        before = kind
         depth = max(depth + (kind in _OPENING) - (kind in _CLOSING), 0)
         signs = signs + 1 if kind in _PREFIX else 0
         if depth + signs > NESTING_MAX:
@@ -195,5 +212,19 @@ def _syntax(script: Script, error: Any, source: SourceLine | None) -> CircuitErr
     column = max(1, (first.get("col") or 1) - len(highlight) + 1)
     if "<class" in message:
         message = "something is missing"
-    failed = CircuitError(f"not SQL: {message[:1].lower()}{message[1:]}", "the dialect is DuckDB's")
+    message = message.partition(" but got <")[0]
+    written = " ".join(script.text.casefold().split())
+    hint = next((hint for text, hint in _FOREIGN.items() if text in written), "the dialect is DuckDB's")
+    failed = CircuitError(f"not SQL: {message[:1].lower()}{message[1:]}", hint)
     return script.said(failed, highlight, (line, column), source)
+
+
+_TEMPLATE = "templates, such as those of dbt, are not filled in here: give the text after `dbt compile`"
+_FOREIGN = {
+    "{{": _TEMPLATE,
+    "{%": _TEMPLATE,
+    "create source": "write create table; where its rows come from is in `pipeline.toml`, section [input]",
+    "create sink": "write create view; where its changes go is in `pipeline.toml`, section [output]",
+    "descriptor(": "group by time_bucket(interval '1 hour', ts); windows that overlap are in Python (docs/streams.md)",
+}
+"""Hints for texts that are not SQL here and have these words of other systems."""

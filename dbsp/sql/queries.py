@@ -71,9 +71,14 @@ def _with(node: Any, tables: Tables) -> Tables:
     clause = node.args.get("with_")
     if clause is None:
         return tables
-    known = dict(tables)
+    known, named = dict(tables), set[str]()
     for query in clause.expressions:
         understood(query, ("this", "alias", "materialized"))
+        if query.alias.casefold() in named:
+            refuse(
+                query, f"two queries of one name in WITH: name={query.alias}", "give each query of WITH its own name"
+            )
+        named.add(query.alias.casefold())
         names = query.args["alias"].columns
         if clause.args.get("recursive") and _calls(query.this, query.alias):
             made = _recursive(query, known, names)

@@ -21,6 +21,9 @@ Tables = Mapping[str, QueryRows]
 Query = Callable[[Any, Tables], QueryRows]
 _LISTS = "write the condition in WHERE, or in a query around it"
 _ELEMENT = "element"
+_BUCKETS = "group by time_bucket(interval '1 hour', ts); windows that overlap are in Python (docs/streams.md)"
+_WINDOWED = dict.fromkeys(("tumble", "hop", "session", "cumulate"), _BUCKETS)
+"""Hints for the functions that other engines have for windows in FROM."""
 """The key in the meta data of an UNNEST node for the name of its elements if the query gives none."""
 _NATURAL = "name the columns, join t using (k), so that a new column does not change the answer"
 
@@ -147,9 +150,8 @@ def _bracketed(node: Any, tables: Tables, query: Query) -> Scope:
 def _named(node: Any, tables: Tables) -> Scope:
     if not isinstance(node.this, exp.Identifier):
         what = node.this.sql(dialect="duckdb")
-        refuse(
-            node, f"this function is not supported in FROM: what={what}", "there are range, generate_series and unnest"
-        )
+        hint = _WINDOWED.get(node.this.name.casefold(), "there are range, generate_series and unnest")
+        refuse(node, f"this function is not supported in FROM: what={what}", hint)
     if node.args.get("db") is not None:
         refuse(node, "tables have no schema here", f"write {node.name}")
     known = {name.casefold(): rows for name, rows in tables.items()}

@@ -64,7 +64,7 @@ def test_a_round_that_is_ended_copies_no_further_piece() -> None:
         copier._copy.ended.set()  # type: ignore[union-attr]
         return dict.fromkeys(some)
 
-    with pytest.raises(UnavailableError, match="ended"):
+    with pytest.raises(UnavailableError, match="the copying was stopped"):
         copier.start((0, 1), piece, 1).result(60)
     assert seen == [(0,)]
 
