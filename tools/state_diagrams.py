@@ -18,7 +18,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import get_args
 
-from dbsp.coordinator.decisions import commands, events, states
+from dbsp.coordinator.decisions import commands, events, rescaling, states
 from dbsp.coordinator.decisions.lost_hosts import with_hosts
 from dbsp.coordinator.decisions.machine import step
 from dbsp.coordinator.decisions.migrating import leavers
@@ -165,12 +165,16 @@ def _requests(now: Situation, strategy: str) -> Next:
 
 
 def _news(now: Situation) -> Next:
-    """Yield the outcomes of a copy and of a warm-up's round, which run in the background."""
+    """Yield the news of threads in the background: a copy or a round of a warm-up has ended, awaited hosts answer or do not."""
     copying, warming = now.state.facts.copying, now.state.facts.warming
     if copying is not None and not copying.ended:
         held = {**now.world.held, copying.version: copying.checkpoint}
         yield events.CopyEnded(version=copying.version), replace(now.world, held=held)
         yield events.CopyEnded(version=copying.version, code="unavailable", message="disk"), now.world
+    awaited = rescaling.awaited_hosts(now.state.facts)
+    if awaited:
+        yield events.HostsAwaited(hosts=awaited), now.world
+        yield events.HostsAwaited(hosts=awaited, silent=awaited[:1]), now.world
     if warming is not None and not warming.ended and warming.round:
         yield events.WarmEnded(round=warming.round), now.world
         yield events.WarmEnded(round=warming.round, lag_bytes=1 << 40), now.world

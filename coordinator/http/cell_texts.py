@@ -142,6 +142,8 @@ def _moments(array: pa.Array) -> pa.Array | None:
     if array.type != TIME and not pa.types.is_timestamp(array.type):
         return None
     zoned = array.type == TIMESTAMP_UTC
+    if pa.types.is_timestamp(array.type) and array.type.tz is not None and not zoned:
+        return None
     if array.type in _COARSE or zoned:
         array = array.cast(TIMESTAMP)
     text = pc.replace_substring_regex(array.cast(STRING), r"\.0+$", "")

@@ -10,7 +10,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from dbsp.coordinator.http import cell_texts
@@ -56,6 +56,9 @@ def columns(draw: st.DrawFn) -> pa.ChunkedArray:
 
 
 @settings(max_examples=examples(150), deadline=None)
+@example(
+    pa.chunked_array([pa.array([dt.datetime(2024, 2, 29, 10, tzinfo=dt.UTC)], pa.timestamp("ms", "Europe/Paris"))])
+)
 @given(columns())
 def test_texts_are_the_values(column: pa.ChunkedArray) -> None:
     wanted = plain(column.to_pylist())

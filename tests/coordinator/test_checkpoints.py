@@ -326,7 +326,7 @@ def test_a_copier_ends_when_told_and_tells_errors() -> None:
     with pytest.raises(InternalError, match="another one is copied"):
         copier.start((0,), piece)
     copier.end(go_on.set)
-    with pytest.raises(UnavailableError, match="was ended"):
+    with pytest.raises(UnavailableError, match="the copying was stopped"):
         future.result(60)
 
     def fenced(_workers: tuple[int, ...]) -> dict[int, CommitReport | None]:

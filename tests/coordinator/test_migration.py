@@ -113,7 +113,7 @@ def test_another_rescale_waits_until_all_keys_have_moved(folder: Path, tmp_path:
         behind = threading.Thread(target=ask, args=(service, 2, "cold"))
         behind.start()
         assert service.live_status.wait_for(lambda now: now.waiting is not None, 60)
-        shown = {"workers": 2, "strategy": "cold", "waits_for": "the rescale under way"}
+        shown = {"workers": 2, "strategy": "cold", "waits_for": "the rescale under way", "hosts_excluded": ()}
         assert service.status()["rescale_waiting"] == shown
         behind.join()
         asking.join()
