@@ -185,7 +185,7 @@ def test_a_new_pipeline_is_refused(tmp_path: Path) -> None:
     assert "a newer version of dbsp wrote it" in refused.stderr
 
 
-@rotates(2)
+@rotates(3)
 def test_standbys_and_delta_tables_of_either_version(tmp_path: Path) -> None:
     """Each version loses a worker's database, and makes it again from the standby of the other; both write the same tables."""
     pipeline, tables = Pipeline(tmp_path / "shop", SETTINGS + SPARE), ("per_customer", "large")
