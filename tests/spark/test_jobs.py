@@ -14,11 +14,13 @@ from typing import Any
 
 import pytest
 from pyspark.core.rdd import RDD
+from pyspark.sql import SparkSession
 
 from dbsp.errors import InternalError, UnavailableError
 from dbsp.runtime.spark.jobs import JobThread, begun
 from dbsp.runtime.spark.placement import drain, ground_rdd, live_hosts
 from dbsp.runtime.spark.session import SparkHandle
+from tests.spark.waiting import until
 
 pytestmark = pytest.mark.spark
 
@@ -123,6 +125,30 @@ def test_a_cancelled_job_is_an_outage(spark: SparkHandle, jobs: JobThread, tmp_p
     with pytest.raises(UnavailableError, match="cancelled"):
         _run(spark, jobs, wait, 1)
     canceller.join()
+
+
+def test_a_cancelled_task_that_waits_in_the_jvm_frees_its_core(spark: SparkHandle, jobs: JobThread) -> None:
+    """As one that waits for rows of a silent host does: there the wait lasted minutes, and the recovery waited for the core."""
+    cores, tracker = spark.context.defaultParallelism, spark.context.statusTracker()
+    asleep = SparkSession(spark.context).range(0, cores, 1, cores)
+    asleep = asleep.selectExpr("java_method('java.lang.Thread', 'sleep', 300000L)")
+
+    def all_asleep() -> bool:
+        stages = map(tracker.getStageInfo, tracker.getActiveStageIds())
+        return any(stage is not None and stage.numActiveTasks == cores for stage in stages)
+
+    def cancel() -> None:
+        until(all_asleep, "every core has a task that waits")
+        jobs.cancel()
+
+    canceller = threading.Thread(target=cancel)
+    canceller.start()
+    with pytest.raises(UnavailableError, match="cancelled"):
+        jobs.run("sleep", asleep.collect)
+    canceller.join()
+    began = time.monotonic()
+    assert _run(spark, jobs, lambda index: index) == [0, 1]
+    assert time.monotonic() - began < 60
 
 
 def test_an_interrupt_cancels(spark: SparkHandle, jobs: JobThread) -> None:

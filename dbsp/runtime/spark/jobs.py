@@ -138,7 +138,11 @@ class JobThread:
         return self._heard(), tuple(finished)
 
     def cancel(self) -> None:
-        """Cancel the running job; its Python workers may go on for two seconds, and the epoch fences their writes."""
+        """Cancel the running job; its Python workers may go on for four seconds, and the epoch fences their writes.
+
+        Tasks are interrupted. Otherwise a task that waits for rows of a silent host keeps its core for minutes. The jobs of a
+        recovery would wait for that core.
+        """
         with suppress(Py4JError, OSError):
             self._context.cancelJobGroup(self.group)
 
@@ -160,7 +164,7 @@ class JobThread:
 
     def _loop(self) -> None:
         with suppress(Py4JError, OSError):
-            self._context.setJobGroup(self.group, "dbsp", interruptOnCancel=False)
+            self._context.setJobGroup(self.group, "dbsp", interruptOnCancel=True)
             if self._pool is not None:
                 self._context.setLocalProperty("spark.scheduler.pool", self._pool)
         while (order := self._next()) is not None:
