@@ -267,7 +267,7 @@ def _check_settings(config: Config) -> Ledger | None:
     check_places(config)
     check_named(config)
     for folder in _folders(config):
-        _refuse_file(*folder)
+        _refuse_folder(*folder)
     found = ledger_in_log(config)
     if found is None:
         refuse_remains(config)
@@ -275,10 +275,14 @@ def _check_settings(config: Config) -> Ledger | None:
     return found
 
 
-def _refuse_file(what: str, folder: Path, where: str) -> None:
-    """Refuse a folder if a file has its path."""
+def _refuse_folder(what: str, folder: Path, where: str) -> None:
+    """Refuse a folder if a file has its path, or if this user cannot write there."""
     if folder.exists() and not folder.is_dir():
         raise ConfigError(f"a folder of the settings is a file: {what}={folder}", f"name another {where}")
+    nearest = next(each for each in (folder, *folder.absolute().parents) if each.is_dir())
+    if not os.access(nearest, os.W_OK | os.X_OK):
+        hint = f"let the user of the service write in {nearest}, or name another {where}"
+        raise ConfigError(f"a folder of the settings cannot be written: {what}={folder}", hint)
 
 
 def surveyed(config: Config, plan: Plan, found: Ledger | None = None) -> Evolution | None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -231,6 +232,13 @@ def test_a_folder_that_cannot_be_is_one_error(folder: Path, setting: str, more: 
     assert len(errors) == 1, done.stderr
     assert errors[0].startswith(f"error: {story}")
     assert "Traceback" not in done.stderr
+
+
+def test_a_folder_that_this_user_cannot_write_is_refused(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(os, "access", lambda path, _mode: Path(path) != folder)
+    wanted = f"cannot be written: data_dir={folder}/data; let the user of the service write in {folder}"
+    with pytest.raises(ConfigError, match=re.escape(wanted)):
+        build_module.check_start(settings(folder), build_module.load_plan(settings(folder)))
 
 
 def test_another_number_of_workers_in_the_settings_is_noted(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -78,7 +78,7 @@ POINTS = [
     *(f"runtime.run_step:{when}:4" for when in ("before", "after")),
     *(f"runtime.pin:{when}:2" for when in ("before", "after")),
     *(f"runtime.copy:{when}:2" for when in ("before", "after")),
-    *(f"control.change:after:{count}" for count in (4, 5, 6, 7)),
+    *(f"control.change:after:{count}" for count in (4, 5, 6, 7, 8)),
     *(f"inputs.append_many:{when}:4" for when in ("before", "after")),
     "inputs.ends:before:40",
 ]
@@ -104,7 +104,7 @@ WARM_POINTS = [
 
 KEY_POINTS = [
     *(f"runtime.redistribute:{when}:1" for when in ("before", "after")),
-    *(f"control.change:after:{count}" for count in (5, 6, 7, 8)),
+    *(f"control.change:after:{count}" for count in (5, 6, 7, 8, 9)),
     *(f"runtime.open:{when}:2" for when in ("before", "after")),
     *(f"runtime.run_step:{when}:{count}" for count in (4, 6, 8, 12) for when in ("before", "after")),
     "steps.append:before:5",

@@ -41,7 +41,7 @@ DIES_AS_OWNER = f"""{STARTING}
 POINTS = {
     "runtime.pin:before:1": "",
     "runtime.copy:after:1": "",
-    "control.change:after:6": "",
+    "control.change:after:7": "",
     "runtime.close:before:1": "",
     "runtime.close:after:1": "",
     "control.close:after:1": "",

@@ -254,6 +254,7 @@ def test_steps_that_meet_and_steps_with_shuffles_give_the_same_bytes(
         if not together:
             monkeypatch.setattr("dbsp.runtime.spark.runtime.meet", lambda *_: False)
         one = opened(tmp_path / str(together), lambda work: SparkRuntime(work, spark=spark), workers=2)
+        one.runtime.warm_up(one.layout, room_s=60.0)  # as a standby does; with shuffles it exchanges nothing once
         play(one, 1)
         before = jobs_of(one)
         play(one, 3)

@@ -48,7 +48,7 @@ from dbsp.runtime.spark.shared import PackedWork, pack
 from dbsp.runtime.spark.shipping_job import Shipping, ship_rdd
 from dbsp.runtime.spark.standby_job import SparkStandbys
 from dbsp.runtime.spark.step_job import ORDER, StepTask, as_property, step_rdd
-from dbsp.runtime.spark.steps_ahead import StepsAhead
+from dbsp.runtime.spark.steps_ahead import StepsAhead, warm_exchange
 from dbsp.runtime.spark.task_server import TaskServer
 from dbsp.runtime.transfers import Route, TransferProgress
 from dbsp.runtime.work import Work
@@ -419,9 +419,10 @@ class SparkRuntime:
         return near
 
     def warm_up(self, layout: Layout, room_s: float) -> None:
-        """Load modules and kernels into Python workers before the first step; `NoRoomError` without executors in `room_s`."""
+        """Load what steps and their exchanges need into all executors; `NoRoomError` without executors in `room_s`."""
         self._jobs.run("wait for executors", lambda: await_executors(self._context, layout.hosts, room_s))
         self._control_in("warm up", layout, control_job.warm)
+        self._jobs.run("warm up an exchange", lambda: warm_exchange(self._stage_of(layout).steps))
 
     def _job_thread(self, name: str, **idle: Any) -> JobThread:
         """Return a new thread for jobs of one kind, with a Spark job group and a scheduler pool of its own."""
@@ -572,8 +573,7 @@ class SparkRuntime:
                 stage.broadcast.unpersist()
             broadcast = self._context.broadcast(layout)
             task = StepTask(work=self._packed, layout=broadcast, parcels=self._parcels)
-            stage = _Stage(layout=layout, broadcast=broadcast, steps=self._steps(task, layout))
-            self._stage = stage
+            stage = self._stage = _Stage(layout=layout, broadcast=broadcast, steps=self._steps(task, layout))
         return stage
 
     def _steps(self, task: StepTask, layout: Layout) -> StepsAhead | ResidentTasks:

@@ -12,13 +12,17 @@ from __future__ import annotations
 
 import queue
 import threading
+from collections import deque
+from collections.abc import Iterable, Iterator
 from concurrent.futures import Future
 from contextlib import suppress
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from dbsp.logs import StepRecord
 from dbsp.plan.plan import Plan
-from dbsp.runtime.spark.step_job import ORDER, StepTask, as_property, step_rdd
+from dbsp.runtime.spark.placement import drain
+from dbsp.runtime.spark.step_job import ORDER, Record, StepTask, as_property, exchanged, step_rdd
 
 if TYPE_CHECKING:
     from pyspark.core.rdd import RDD
@@ -56,6 +60,11 @@ class StepsAhead:
             self._orders.put((record.step + 1, self._next))
         return job.collect()
 
+    def warm_up(self) -> None:
+        """Exchange an empty record between all workers, so that executors load what the exchange of a first step needs."""
+        sent = self._ground.mapPartitionsWithIndex(partial(_nothing_for_each, self._workers))
+        exchanged(sent, self._task, self._workers).mapPartitions(_ended).collect()
+
     def _made(self) -> RDD[Any] | None:
         """Return the job built ahead, or None; a failed build also gives None, as a lasting cause fails again at the step."""
         made, self._next = self._next, None
@@ -87,3 +96,21 @@ class StepsAhead:
             thread, self._thread = self._thread, None
             self._orders.put(None)
             thread.join(wait_s)
+
+
+def warm_exchange(steps: object) -> None:
+    """Warm up the exchange of steps that are jobs; resident tasks exchange without Spark."""
+    if isinstance(steps, StepsAhead):
+        steps.warm_up()
+
+
+def _nothing_for_each(workers: int, _index: int, nothing: Iterable[int]) -> Iterator[Record]:
+    """Yield an empty record for each worker."""
+    drain(nothing)
+    yield from ((destination, b"") for destination in range(workers))
+
+
+def _ended(records: Iterable[Record]) -> Iterator[Record]:
+    """Read the records to their end, and yield nothing."""
+    deque(records, maxlen=0)
+    return iter(())
