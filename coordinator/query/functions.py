@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from dbsp.coordinator.query.pg_types import OIDS, TYPE_NAMES
+from dbsp.coordinator.query.quoting import literal
 
 CONSTANTS: Mapping[str, str] = {
     "current_database": "current_database", "current_catalog": "current_database", "current_schema": "current_schema",
@@ -24,7 +25,7 @@ RENAMED: Mapping[str, str] = {
 
 def _cases(pairs: Mapping[object, object], subject: str, other: str) -> str:
     def quoted(value: object) -> str:
-        return str(value) if isinstance(value, int) else "'" + str(value).replace("'", "''") + "'"
+        return str(value) if isinstance(value, int) else literal(str(value))
 
     whens = " ".join(f"WHEN {quoted(key)} THEN {quoted(value)}" for key, value in pairs.items())
     return f"CASE {subject} {whens} ELSE {other} END"

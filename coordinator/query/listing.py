@@ -11,6 +11,7 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 
+from dbsp.coordinator.query.quoting import identifier, literal
 from dbsp.zset import schema as t
 from dbsp.zset.schema import Column, is_list, is_struct
 
@@ -77,7 +78,7 @@ def sql_type(type_: pa.DataType) -> str:
     if is_list(type_):
         return f"{sql_type(type_.value_type)}[]"
     if is_struct(type_):
-        return f"struct({', '.join(f'{_identifier(field.name)} {sql_type(field.type)}' for field in type_)})"
+        return f"struct({', '.join(f'{identifier(field.name)} {sql_type(field.type)}' for field in type_)})"
     if pa.types.is_decimal(type_):
         return f"decimal({type_.precision}, {type_.scale})"
     return _SQL_NAMES[type_]
@@ -85,16 +86,8 @@ def sql_type(type_: pa.DataType) -> str:
 
 def _constants(names: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
     """Return a SELECT of rows of texts."""
-    header = ", ".join(map(_identifier, names))
+    header = ", ".join(map(identifier, names))
     if not rows:
         return f"select * from (values ({', '.join('null' for _ in names)})) as listed({header}) where false"  # noqa: S608
-    values = ", ".join(f"({', '.join(map(_literal, row))})" for row in rows)
+    values = ", ".join(f"({', '.join(map(literal, row))})" for row in rows)
     return f"select * from (values {values}) as listed({header})"  # noqa: S608 - texts are quoted
-
-
-def _literal(text: str) -> str:
-    return "'" + text.replace("'", "''") + "'"
-
-
-def _identifier(name: str) -> str:
-    return '"' + name.replace('"', '""') + '"'

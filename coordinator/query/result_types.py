@@ -10,6 +10,8 @@ from __future__ import annotations
 import duckdb
 from duckdb.sqltypes import DuckDBPyType
 
+from dbsp.coordinator.query.quoting import identifier
+
 WRITTEN = frozenset({"bignum", "bit", "enum", "time with time zone", "time_ns", "uhugeint"})
 NESTED = frozenset({"list", "array", "struct", "map", "tuple"})
 
@@ -26,7 +28,7 @@ def readable(connection: duckdb.DuckDBPyConnection, sql: str) -> duckdb.DuckDBPy
     if not any(casts):
         return relation
     columns = [
-        f"{f'CAST(#{place} AS {cast})' if cast else f'#{place}'} AS {_quoted(name)}"
+        f"{f'CAST(#{place} AS {cast})' if cast else f'#{place}'} AS {identifier(name)}"
         for place, (name, cast) in enumerate(zip(relation.columns, casts, strict=True), 1)
     ]
     return connection.sql(_without_end(sql)).project(", ".join(columns))
@@ -56,9 +58,5 @@ def _readable_type(found: DuckDBPyType) -> str | None:
         case "array":
             return f"{made[0]}[{dict(found.children)['size']}]"
         case "struct":
-            return f"STRUCT({', '.join(f'{_quoted(name)} {part}' for (name, _child), part in zip(parts, made, strict=True))})"
+            return f"STRUCT({', '.join(f'{identifier(name)} {part}' for (name, _child), part in zip(parts, made, strict=True))})"
     return f"{found.id}({', '.join(made)})"
-
-
-def _quoted(name: str) -> str:
-    return '"' + name.replace('"', '""') + '"'

@@ -27,6 +27,7 @@ from dbsp.circuit.names import DEAD_LETTERS
 from dbsp.coordinator.query.explaining import plan_table
 from dbsp.coordinator.query.listing import LIST_VIEWS
 from dbsp.coordinator.query.pushdown import Needed, needed_parts, only_selects
+from dbsp.coordinator.query.quoting import identifier
 from dbsp.coordinator.query.result_types import readable
 from dbsp.coordinator.query.sieve import sieves_of
 from dbsp.errors import CapacityError, ConfigError, InternalError
@@ -237,7 +238,7 @@ def _connected(
         with _timed(connection, limits):
             for number, name in enumerate(names):
                 connection.register(f"__input_{number}", repeat_by_weight(tables[name]))
-                connection.execute(f'CREATE TABLE "{_quoted(name)}" AS SELECT * FROM __input_{number}')  # noqa: S608 - our own names
+                connection.execute(f"CREATE TABLE {_quoted(name)} AS SELECT * FROM __input_{number}")  # noqa: S608 - our own names
                 connection.unregister(f"__input_{number}")
             for own in prelude:
                 connection.execute(own)
@@ -403,4 +404,4 @@ def _tables(nodes: Sequence[_Node], views: Sequence[str], unread: Unreadable) ->
 def _quoted(name: str) -> str:
     if "\0" in name:
         raise InternalError(f"a view's name holds a null byte: view={name!r}")
-    return name.replace('"', '""')
+    return identifier(name)

@@ -287,9 +287,7 @@ class CommandRunner:
 
     def _open(self, command: commands.OpenVersion) -> events.Event:
         loss = self.silent_hosts.loss
-        if (
-            loss.movable and not loss.only_standbys
-        ):  # after the opening a lost worker has this version alone, in the copies
+        if loss.movable and not loss.only_standbys:  # once opened, a lost worker has this version alone, in the copies
             self._change(lambda ledger: ledgers.acknowledged(ledger, command.version))
         found = self.runtime.open(command.version, command.epoch, command.layout)
         if found != command.checkpoint:

@@ -35,12 +35,13 @@ class IdleDisks:
         if not after_s or now_s - self._looked_s < after_s or self._hosts.loss.common_disk or not any(layout.hosts):
             return
         try:
-            if isinstance(runtime, RunsOnHosts):
-                self._look(runtime, layout)
+            self._look(runtime, layout)
         finally:
             self._looked_s = self._clock.monotonic_s()
 
-    def _look(self, runtime: Runtime, layout: Layout) -> None:
+    def _look(self, runtime: Runtime | None, layout: Layout) -> None:
+        if not isinstance(runtime, RunsOnHosts):
+            return
         self._hosts.look(runtime, layout.hosts)
         silent = self._hosts.silent(layout.hosts)
         homes = {worker: host for worker, host in zip(layout.workers, layout.hosts, strict=True) if host not in silent}
@@ -52,10 +53,8 @@ class IdleDisks:
             raise UnavailableError(f"the disks of workers are lost: workers={lost} hosts={', '.join(hosts)}")
 
 
-def _lost(runtime: Runtime, homes: dict[int, str]) -> list[int]:
+def _lost(runtime: RunsOnHosts, homes: dict[int, str]) -> list[int]:
     """Return the workers whose disks cannot be written, or have no database of theirs."""
-    if not isinstance(runtime, RunsOnHosts):
-        return []
     broken = disks.unwritable(runtime, sorted({*homes.values()}))
     missing = disks.without_database(runtime, list(homes), list(homes.values()))
     return sorted({*missing, *(worker for worker, host in homes.items() if host in broken)})

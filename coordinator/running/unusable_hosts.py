@@ -35,9 +35,10 @@ def unusable(runtime: Runtime | None, hosts: SilentHosts, offered: Offered) -> t
     lost = lost_now(runtime, hosts, offered)
     if hosts.loss.common_disk or not isinstance(runtime, RunsOnHosts) or not names:
         return lost
-    silent = {*hosts.silent(names)} if hosts.loss.after_s is not None else set[str]()
-    if hosts.loss.after_s is None and isinstance(runtime, KnowsHosts):
-        silent = {*runtime.silent(names)}
+    if hosts.loss.after_s is not None:
+        silent = {*hosts.silent(names)}
+    else:
+        silent = {*runtime.silent(names)} if isinstance(runtime, KnowsHosts) else set()
     broken = disks.unwritable(runtime, [name for name in names if name not in silent])
     return (*lost, *(UnusableHost(host=host, reason=UNWRITABLE) for host in broken))
 

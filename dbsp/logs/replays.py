@@ -18,6 +18,7 @@ import zlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import groupby
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -92,8 +93,12 @@ def _letters(commands: Iterable[str]) -> Iterator[tuple[dict[str, str], LetterRo
     for command in commands:
         if command.startswith(REPLAY):
             found = json.loads(command[len(REPLAY) :])
-            for step, number, partition, offset, rows in found["letters"]:
-                yield found, LetterRows(position=(step, number), partition=partition, offset=offset, rows=rows)
+            yield from ((found, letter) for letter in _letter_rows(found))
+
+
+def _letter_rows(stored: Mapping[str, Any]) -> Iterator[LetterRows]:
+    for step, number, partition, offset, rows in stored["letters"]:
+        yield LetterRows(position=(step, number), partition=partition, offset=offset, rows=rows)
 
 
 def replayed_changes(commands: Sequence[str], tables: Mapping[str, Table]) -> list[Changes]:
@@ -107,10 +112,10 @@ def replayed_changes(commands: Sequence[str], tables: Mapping[str, Table]) -> li
     return sorted(found, key=lambda each: (each.table, each.partition))
 
 
-def _decoded(stored: Mapping[str, object], tables: Mapping[str, Table]) -> Replay:
+def _decoded(stored: Mapping[str, Any], tables: Mapping[str, Table]) -> Replay:
     """Decode a replay; columns that were added to the table later are left out, and get their default like other rows."""
-    name, letters = str(stored["table"]), [letter for _, letter in _letters([REPLAY + json.dumps(stored)])]
-    with pa.ipc.open_stream(zlib.decompress(base64.b64decode(str(stored["rows"])))) as reader:
+    name = stored["table"]
+    with pa.ipc.open_stream(zlib.decompress(base64.b64decode(stored["rows"]))) as reader:
         rows = reader.read_next_batch()
     *columns, operations = rows.columns
     table = tables.get(name)
@@ -121,7 +126,7 @@ def _decoded(stored: Mapping[str, object], tables: Mapping[str, Table]) -> Repla
             f"replayed rows have another schema: table={name} found={rows.schema.names[:-1]} expected={list(schema.names)}"
         )
     batch = loose_batch(schema, columns)
-    return Replay(table=name, letters=tuple(letters), batch=batch, operations=operations.to_numpy())
+    return Replay(table=name, letters=tuple(_letter_rows(stored)), batch=batch, operations=operations.to_numpy())
 
 
 def _changes(replay: Replay, dropped: set[tuple[str, int, int]]) -> Iterator[Changes]:

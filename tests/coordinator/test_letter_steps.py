@@ -15,7 +15,6 @@ import httpx
 import pyarrow as pa
 import pytest
 
-import dbsp
 from dbsp.coordinator.build import build
 from dbsp.coordinator.checks.doctor import diagnose
 from dbsp.coordinator.client.client import Client
@@ -31,8 +30,7 @@ from dbsp.io.texts import _of_text
 from dbsp.runtime import tasks
 from dbsp.stored.levels import BEFORE
 from tests.coordinator.shop import answering, script, settings, settings_text
-from tests.coordinator.test_letters import GOOD, KEEP, NOTED, WRONG, counts, letters, push, replay
-from tests.crash.coordinator_child import serve
+from tests.coordinator.test_letters import GOOD, KEEP, NOTED, WRONG, counts, killed_at, letters, push, replay
 from tests.forked import Forked
 from tests.pace import rotating
 from tests.spark.waiting import until
@@ -186,24 +184,6 @@ POINTS = [
 ]
 
 
-@contextmanager
-def deadly(folder: Path, point: str) -> Iterator[tuple[Client, Forked]]:
-    """The service in a process that kills itself at a point."""
-    said = folder / "said.txt"
-    said.touch()
-    before = said.stat().st_size
-    (folder / "data" / "coordinator.json").unlink(missing_ok=True)
-    process = Forked(said, serve, folder / "pipeline.toml", point, None, False)
-    try:
-        until(
-            lambda: b"answering at" in said.read_bytes()[before:] or process.poll() is not None, "it answers or is dead"
-        )
-        yield dbsp.Client(folder / "pipeline.toml"), process
-    finally:
-        process.kill()
-        process.wait(60)
-
-
 def replayed_and_kept(client: Client) -> None:
     for wanted in ({"table": "orders"}, {}):
         client.replay_dead_letters(wait_s=60, **wanted)
@@ -214,7 +194,7 @@ def replayed_and_kept(client: Client) -> None:
 def test_killed_around_a_replay_each_letter_is_replayed_once(
     folder: Path, expected: dict[str, list[dict[str, Any]]], point: str
 ) -> None:
-    with deadly(folder, point) as (client, process):
+    with killed_at(folder, point) as (client, process):
         with pytest.raises(DbspError):
             replayed_and_kept(client)
         until(lambda: process.poll() is not None, "it is dead")

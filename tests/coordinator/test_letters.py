@@ -271,13 +271,12 @@ def slow(point: str) -> Any:
 
 
 @contextmanager
-def deadly(folder: Path, point: str, *, ignore: bool = True) -> Iterator[tuple[Client, Forked]]:
-    """The service in a process that kills itself at a point."""
-    unknown = '[input]\nunknown_columns = "ignore"\n' if ignore else ""
-    (folder / "pipeline.toml").write_text(settings_text(KEEP + unknown))
+def killed_at(folder: Path, point: str) -> Iterator[tuple[Client, Forked]]:
+    """The service of a folder, in a process that kills itself at a point, once it answers or is dead."""
     said = folder / "said.txt"
     said.touch()
     before = said.stat().st_size
+    (folder / "data" / "coordinator.json").unlink(missing_ok=True)
     process = Forked(said, serve, folder / "pipeline.toml", point, None, False)
     try:
         until(
@@ -287,6 +286,15 @@ def deadly(folder: Path, point: str, *, ignore: bool = True) -> Iterator[tuple[C
     finally:
         process.kill()
         process.wait(60)
+
+
+@contextmanager
+def deadly(folder: Path, point: str, *, ignore: bool = True) -> Iterator[tuple[Client, Forked]]:
+    """The service in a process that kills itself at a point."""
+    unknown = '[input]\nunknown_columns = "ignore"\n' if ignore else ""
+    (folder / "pipeline.toml").write_text(settings_text(KEEP + unknown))
+    with killed_at(folder, point) as both:
+        yield both
 
 
 @pytest.mark.parametrize("point", [slow("letters.keep:before:1"), "letters.keep:after:1", "runtime.run_step:after:1"])

@@ -21,25 +21,14 @@ from dbsp.io.kafka import KafkaSettings
 from dbsp.io.kafka.client import Trimmer, ensure_topic
 from dbsp.logs.step_commands import REPLAY
 from tests.coordinator.shop import answering
-from tests.coordinator.test_letter_steps import deadly
-from tests.coordinator.test_letters import counts, letters, replay
+from tests.coordinator.test_letter_steps import CIRCUIT
+from tests.coordinator.test_letters import counts, killed_at, letters, replay
 from tests.kafka.topics import messages, send, weighted
 from tests.pace import rotating
 from tests.spark.waiting import until
 
 pytestmark = [pytest.mark.kafka, pytest.mark.crash, pytest.mark.timeout(300)]
 
-CIRCUIT = """
-import dbsp
-from dbsp import count
-from dbsp import sum as total
-
-orders = dbsp.table("orders", {"id": dbsp.INT64, "customer": dbsp.STRING, "amount": dbsp.INT64}, primary_key=["id"])
-visits = dbsp.table("visits", {"customer": dbsp.STRING, "pages": dbsp.INT64})
-per_customer = orders.group_by("customer").aggregate(orders=count(), amount=total("amount"))
-seen = visits.group_by("customer").aggregate(visits=count(), pages=total("pages"))
-pipeline = dbsp.circuit("shop", {"per_customer": per_customer, "seen": seen})
-"""
 IGNORE = "input.unknown_columns=ignore"
 DEBEZIUM = "input.format=debezium"
 NOTE = {"note": "x"}
@@ -232,7 +221,7 @@ def test_killed_around_a_replay_of_a_topic(settings: KafkaSettings, tmp_path: Pa
         service.stop()
     text = (tmp_path / "pipeline.toml").read_text()
     (tmp_path / "pipeline.toml").write_text(text.replace("[input]\n", '[input]\nunknown_columns = "ignore"\n'))
-    with deadly(tmp_path, point) as (client, process):
+    with killed_at(tmp_path, point) as (client, process):
         with pytest.raises(DbspError):
             client.replay_dead_letters(wait_s=60)
         until(lambda: process.poll() is not None, "it is dead")
